@@ -1,0 +1,42 @@
+"""The errors that a user meets. Each is one sentence that names the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class LabelryError(Exception):
+    """Base of every error that labelry raises on purpose."""
+
+
+class DataError(LabelryError, ValueError):
+    """Input that cannot be read: names file, line, what was found, what was expected."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | Path | None = None,
+        line: int | None = None,
+    ) -> None:
+        where = "" if path is None else f"{path}:{line}: " if line is not None else f"{path}: "
+        super().__init__(where + message)
+        self.path = path
+        self.line = line
+
+
+class ModelError(LabelryError, ValueError):
+    """A model directory that is damaged, foreign, of a newer format, or in the way."""
+
+
+class MissingExtraError(LabelryError, ImportError):
+    """An optional dependency is not installed; the message says how to get it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}: pip install 'labelry[{extra}]'"
+        )
+
+
+class MemoryBudgetError(LabelryError, MemoryError):
+    """A job that would not fit in memory; the message says what would make it fit."""

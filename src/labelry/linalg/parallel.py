@@ -1,0 +1,105 @@
+"""Threads for kernels that release the GIL.
+
+Kernels are compiled with ``nogil=True`` and get their share of the work as arguments, so
+that the split is ours: the same thread count gives the same bytes, any number of Python
+threads may call at once, and no numba threading layer is involved.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _forget_pool() -> None:
+    """After a fork the child has no worker threads: make new ones when needed."""
+    global _pool
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget_pool)
+
+
+def cpu_count() -> int:
+    """The number of processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def resolve_jobs(n_jobs: int | None) -> int:
+    """The number of threads that `n_jobs` asks for; None or -1 is all processors."""
+    if n_jobs is None or n_jobs == -1:
+        return cpu_count()
+    if n_jobs < 1:
+        raise ValueError(f"n_jobs must be at least 1, or None or -1 for all cores; got {n_jobs}")
+    return n_jobs
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(max_workers=max(cpu_count(), 8), thread_name_prefix="labelry")
+    return _pool
+
+
+def run(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], n_jobs: int) -> list[T]:
+    """``[function(*task) for task in tasks]``, at most `n_jobs` at a time, in order."""
+    return list(stream(function, tasks, n_jobs))
+
+
+def stream(
+    function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], n_jobs: int
+) -> Iterator[T]:
+    """As `run`, but yields each result in order and holds at most ``2 * n_jobs`` at a time.
+
+    `tasks` is drawn in the caller's thread, so it may read a file. A task must not call
+    `run` or `stream` itself.
+    """
+    iterator = iter(tasks)
+    if n_jobs == 1:
+        for task in iterator:
+            yield function(*task)
+        return
+    # `n_jobs` run while as many wait, so no worker idles while the caller takes a result.
+    pool = _executor() if n_jobs <= _executor()._max_workers else ThreadPoolExecutor(n_jobs)
+    pending = [pool.submit(function, *task) for task in islice(iterator, n_jobs)]
+    try:
+        while pending:
+            result = pending.pop(0).result()
+            pending.extend(pool.submit(function, *task) for task in islice(iterator, 1))
+            yield result
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def spans(n: int, n_parts: int) -> list[tuple[int, int]]:
+    """Cut ``range(n)`` into at most `n_parts` contiguous, nearly equal, non-empty spans."""
+    n_parts = max(1, min(n_parts, n))
+    bounds = [n * i // n_parts for i in range(n_parts + 1)]
+    return list(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+def balanced_spans(indptr: NDArray[np.integer], n_parts: int) -> list[tuple[int, int]]:
+    """Cut the rows of a CSR matrix into spans of nearly equal numbers of nonzeros.
+
+    Rows of a power-law matrix differ a thousandfold, so equal row counts are not equal work.
+    """
+    n_rows = len(indptr) - 1
+    # A row costs about as much as two nonzeros even when it is empty.
+    work = np.asarray(indptr, dtype=np.int64) + 2 * np.arange(n_rows + 1)
+    targets = work[0] + (work[-1] - work[0]) * np.arange(1, n_parts) // n_parts
+    cuts = np.searchsorted(work, targets)
+    bounds = np.unique(np.concatenate([[0], cuts, [n_rows]]))
+    if n_rows == 0:
+        return [(0, 0)]
+    return [(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
