@@ -33,9 +33,7 @@ class MissingExtraError(LabelryError, ImportError):
     """An optional dependency is not installed; the message says how to get it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs the package {package!r}: pip install 'labelry[{extra}]'"
-        )
+        super().__init__(f"{purpose} needs the package {package!r}: pip install 'labelry[{extra}]'")
 
 
 class MemoryBudgetError(LabelryError, MemoryError):

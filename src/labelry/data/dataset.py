@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
 
-Features = csr_array | NDArray[np.float32]
+from labelry.data.canonical import canonical_csr
+
+Features: TypeAlias = csr_array | NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Rows with labels; the rows are feature vectors (`X`), texts, or both.
+
+    Matrices may be given in any sparse format and dtype; they are brought to the form below,
+    without a copy if they have it.
 
     Attributes
     ----------
@@ -26,6 +32,14 @@ class Dataset:
     label_names : list of str, or None
         Name of each column of Y. None: the column number is the name.
     feature_names : list of str, or None
+
+    Examples
+    --------
+    >>> Y = csr_array([[1, 0], [0, 1], [1, 1], [0, 0]])
+    >>> data = Dataset(Y, texts=["a", "b", "c", "d"], label_names=["x", "y"])
+    >>> train, test = data.split(0.5, groups=[0, 0, 1, 1])
+    >>> sorted([train.texts, test.texts])
+    [['a', 'b'], ['c', 'd']]
     """
 
     Y: csr_array
@@ -33,6 +47,21 @@ class Dataset:
     texts: list[str] | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        # The class is frozen; this is the one place that brings fields into form.
+        object.__setattr__(self, "Y", canonical_csr(self.Y, "Y"))
+        if self.X is not None:
+            object.__setattr__(self, "X", _check_features(self.X))
+            _check_length("X", self.X.shape[0], self.n_rows, "rows of Y")
+        if self.texts is not None:
+            _check_length("texts", len(self.texts), self.n_rows, "rows of Y")
+        if self.label_names is not None:
+            _check_length("label_names", len(self.label_names), self.n_labels, "columns of Y")
+        if self.feature_names is not None:
+            _check_length(
+                "feature_names", len(self.feature_names), self.n_features or 0, "columns of X"
+            )
 
     @property
     def n_rows(self) -> int:
@@ -46,12 +75,85 @@ class Dataset:
     def n_features(self) -> int | None:
         return None if self.X is None else int(self.X.shape[1])
 
-    def take(self, rows: Sequence[int] | NDArray[np.integer]) -> Dataset:
-        """The given rows, in the given order; label and feature columns stay as they are."""
+    def take(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> Dataset:
+        """Take the given rows, in the given order; label and feature columns stay as they are.
+
+        `rows` holds row numbers, or True for each row to take.
+        """
         index = np.asarray(rows)
+        if index.size == 0:
+            index = index.astype(np.intp)
+        index = np.arange(self.n_rows)[index]  # refuses what is out of range
         return replace(
             self,
             Y=self.Y[index],
             X=None if self.X is None else self.X[index],
             texts=None if self.texts is None else [self.texts[i] for i in index],
         )
+
+    def split(
+        self,
+        test_size: float | int = 0.25,
+        *,
+        random_state: int | np.random.Generator = 0,
+        groups: ArrayLike | None = None,
+    ) -> tuple[Dataset, Dataset]:
+        """Split at random into train and test; both keep the order of the rows.
+
+        Parameters
+        ----------
+        test_size : float or int
+            Share (between 0 and 1) or number of rows to test on.
+        random_state : int or Generator
+            The same seed gives the same split.
+        groups : array (n_rows,), optional
+            The group of each row, any values. A group is never cut, so the number of test
+            rows comes only as near to `test_size` as the groups allow.
+        """
+        number = _number_groups(groups, self.n_rows)
+        sizes = np.bincount(number)
+        if len(sizes) < 2:
+            unit = "rows" if groups is None else "groups"
+            raise ValueError(f"a split needs at least 2 {unit}; got {len(sizes)}")
+        wanted = _test_rows(test_size, self.n_rows)
+        order = np.random.default_rng(random_state).permutation(len(sizes))
+        # The first groups of a random order, as many as come nearest; never none, never all.
+        nearest = int(np.argmin(np.abs(np.cumsum(sizes[order]) - wanted)))
+        in_test = np.zeros(len(sizes), dtype=bool)
+        in_test[order[: min(nearest + 1, len(sizes) - 1)]] = True
+        return self.take(~in_test[number]), self.take(in_test[number])
+
+
+def _check_features(X: Any) -> Features:
+    if issparse(X):
+        return canonical_csr(X, "X")
+    dense = np.asarray(X, dtype=np.float32)
+    if dense.ndim != 2:
+        raise ValueError(f"X must have 2 dimensions (n_rows, n_features); got {dense.ndim}")
+    return dense
+
+
+def _check_length(name: str, found: int, expected: int, of: str) -> None:
+    if found != expected:
+        raise ValueError(f"{name} has {found} entries, but there are {expected} {of}")
+
+
+def _number_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:
+    """Give the groups numbers from 0 on; without groups each row is one."""
+    if groups is None:
+        return np.arange(n_rows)
+    values = np.asarray(groups)
+    if values.shape != (n_rows,):
+        raise ValueError(f"groups must have the shape ({n_rows},); got {values.shape}")
+    return np.unique(values, return_inverse=True)[1]
+
+
+def _test_rows(test_size: float | int, n_rows: int) -> int:
+    """Turn a share or a number into a number of rows."""
+    if isinstance(test_size, (int, np.integer)):
+        if not 1 <= test_size < n_rows:
+            raise ValueError(f"test_size must be from 1 to {n_rows - 1} rows; got {test_size}")
+        return int(test_size)
+    if not 0 < test_size < 1:
+        raise ValueError(f"test_size must be a share between 0 and 1; got {test_size}")
+    return round(test_size * n_rows)

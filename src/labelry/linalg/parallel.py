@@ -8,9 +8,10 @@ threads may call at once, and no numba threading layer is involved.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,16 +19,11 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 
-_pool: ThreadPoolExecutor | None = None
+_pools: dict[int, ThreadPoolExecutor] = {}  # by number of threads
 
-
-def _forget_pool() -> None:
-    """After a fork the child has no worker threads: make new ones when needed."""
-    global _pool
-    _pool = None
-
-
-os.register_at_fork(after_in_child=_forget_pool)
+# After a fork the child has no worker threads: it makes new ones when needed.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)
 
 
 def cpu_count() -> int:
@@ -44,16 +40,16 @@ def resolve_jobs(n_jobs: int | None) -> int:
     return n_jobs
 
 
-def _executor() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(max_workers=max(cpu_count(), 8), thread_name_prefix="labelry")
-    return _pool
+def _pool(n_jobs: int) -> ThreadPoolExecutor:
+    if n_jobs not in _pools:
+        _pools[n_jobs] = ThreadPoolExecutor(n_jobs, thread_name_prefix="labelry")
+    return _pools[n_jobs]
 
 
 def run(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], n_jobs: int) -> list[T]:
     """``[function(*task) for task in tasks]``, at most `n_jobs` at a time, in order."""
-    return list(stream(function, tasks, n_jobs))
+    tasks = list(tasks)
+    return list(stream(function, tasks, min(n_jobs, len(tasks))))
 
 
 def stream(
@@ -65,16 +61,16 @@ def stream(
     `run` or `stream` itself.
     """
     iterator = iter(tasks)
-    if n_jobs == 1:
+    if n_jobs <= 1:
         for task in iterator:
             yield function(*task)
         return
     # `n_jobs` run while as many wait, so no worker idles while the caller takes a result.
-    pool = _executor() if n_jobs <= _executor()._max_workers else ThreadPoolExecutor(n_jobs)
-    pending = [pool.submit(function, *task) for task in islice(iterator, n_jobs)]
+    pool = _pool(n_jobs)
+    pending = deque(pool.submit(function, *task) for task in islice(iterator, 2 * n_jobs))
     try:
         while pending:
-            result = pending.pop(0).result()
+            result = pending.popleft().result()
             pending.extend(pool.submit(function, *task) for task in islice(iterator, 1))
             yield result
     finally:
@@ -86,7 +82,7 @@ def spans(n: int, n_parts: int) -> list[tuple[int, int]]:
     """Cut ``range(n)`` into at most `n_parts` contiguous, nearly equal, non-empty spans."""
     n_parts = max(1, min(n_parts, n))
     bounds = [n * i // n_parts for i in range(n_parts + 1)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 def balanced_spans(indptr: NDArray[np.integer], n_parts: int) -> list[tuple[int, int]]:
@@ -102,4 +98,4 @@ def balanced_spans(indptr: NDArray[np.integer], n_parts: int) -> list[tuple[int,
     bounds = np.unique(np.concatenate([[0], cuts, [n_rows]]))
     if n_rows == 0:
         return [(0, 0)]
-    return [(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [(int(a), int(b)) for a, b in pairwise(bounds)]

@@ -1,0 +1,60 @@
+"""The commands together, and what an error looks like to the person at the terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from labelry._version import __version__
+from labelry.cli import data_commands, model_commands
+from labelry.cli.system_flags import SystemCommand
+from labelry.errors import DataError, LabelryError, ModelError
+
+app = typer.Typer(
+    name="labelry",
+    help="Predict the right few labels out of very many.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("train", cls=SystemCommand)(model_commands.train)
+app.command("predict")(model_commands.predict)
+app.command("evaluate")(model_commands.evaluate)
+app.command("inspect")(model_commands.inspect)
+app.command("stats")(data_commands.stats)
+app.command("convert")(data_commands.convert)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"labelry {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line: exit 0 on success, 2 on bad usage or input, 1 on failure."""
+    try:
+        app()
+    except (DataError, ModelError, ValueError) as error:
+        _fail(str(error), 2)
+    except (LabelryError, MemoryError, OSError) as error:
+        _fail(str(error) or type(error).__name__, 1)
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(f"labelry: {message}", err=True)
+    sys.exit(code)

@@ -1,0 +1,135 @@
+"""labelry stats, labelry convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from labelry.cli import options
+from labelry.cli.options import print_json, progress_shown
+
+if TYPE_CHECKING:
+    from labelry.data.statistics import Statistics
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def stats(
+    file: Annotated[Path, typer.Argument(help="Data in any readable format, compressed or not.")],
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    label_separator: options.LabelSeparator = "|",
+    jobs: options.Jobs = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say how large a dataset is and how its labels are spread.
+
+    Example: labelry stats train.txt.gz
+    """
+    from labelry.data import read
+    from labelry.data.statistics import describe
+    from labelry.progress import phase
+
+    with progress_shown(quiet), phase(f"reading {file.name}"):
+        dataset = read(
+            file,
+            format,
+            text_column=text_column,
+            label_column=label_column,
+            label_separator=label_separator,
+            n_jobs=jobs,
+        )
+    statistics = describe(dataset)
+    if json:
+        print_json(statistics.to_dict())
+    else:
+        _print_statistics(file, statistics)
+
+
+def _print_statistics(file: Path, statistics: Statistics) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=file.name, show_header=False, title_justify="left")
+    for name, value in statistics.to_dict().items():
+        if not isinstance(value, list):
+            shown = "-" if value is None else f"{value:,.4g}" if isinstance(value, float) else value
+            table.add_row(name.replace("_", " "), f"{shown:,}" if isinstance(shown, int) else shown)
+    console = Console()
+    console.print(table)
+    console.print("rows per label, against the rank of the label (both logarithmic)")
+    for line in frequency_curve(np.asarray(statistics.label_frequencies)):
+        console.print(line, markup=False, highlight=False)
+
+
+def frequency_curve(frequencies: np.ndarray, width: int = 60, height: int = 8) -> list[str]:
+    """Lines of block characters: label frequency against rank, largest first, on log scales."""
+    frequencies = frequencies[frequencies > 0]
+    if frequencies.size == 0:
+        return ["(no label has any row)"]
+    rank = np.power(float(frequencies.size), np.linspace(0, 1, width))
+    shown = frequencies[np.minimum(np.round(rank).astype(int), frequencies.size) - 1]
+    top = max(np.log(frequencies[0]), 1e-9)
+    # One step above zero, so that labels with a single row still show.
+    eighths = np.maximum(np.round(np.log(shown) / top * height * 8), 1).astype(int)
+    lines = []
+    for level in range(height - 1, -1, -1):
+        cells = "".join(_BLOCKS[n] for n in np.clip(eighths - 8 * level, 0, 8))
+        value = f"{frequencies[0]:,.0f}" if level == height - 1 else "1" if level == 0 else ""
+        lines.append(f"{value:>9s} |{cells}")
+    lines.append(f"{'':9s} +{'-' * width}")
+    last = f"{frequencies.size:,}"
+    lines.append(f"{'':11s}1{last:>{width - 1}s}")
+    return lines
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Data in any readable format.")],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            help="Where to write; the suffix says the format and the compression, as in "
+            ".svmlight.gz, .xc, .npz, .jsonl.zst, .csv, .parquet, .fasttext.",
+        ),
+    ],
+    format: options.Format = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Format of OUT.", show_default="from its suffix")
+    ] = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    label_separator: options.LabelSeparator = "|",
+    label_names: options.LabelNames = None,
+    jobs: options.Jobs = None,
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write a dataset in another format.
+
+    Example: labelry convert train.txt.gz train.npz
+    """
+    from labelry.data import read, write
+    from labelry.progress import phase
+
+    with progress_shown(quiet):
+        with phase(f"reading {source.name}"):
+            dataset = read(
+                source,
+                format,
+                text_column=text_column,
+                label_column=label_column,
+                label_separator=label_separator,
+                label_names=label_names,
+                n_jobs=jobs,
+            )
+        with phase(f"writing {target.name}"):
+            write(dataset, target, to, label_separator=label_separator, force=force, n_jobs=jobs)
+    if json:
+        print_json({"rows": dataset.n_rows, "labels": dataset.n_labels, "out": str(target)})

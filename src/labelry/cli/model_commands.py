@@ -1,0 +1,299 @@
+"""labelry train, predict, evaluate, inspect."""
+
+from __future__ import annotations
+
+import codecs
+import json as json_
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from labelry.cli import options
+from labelry.cli.options import print_json, progress_shown
+from labelry.cli.system_flags import check_applies, given_parameters, parameters_of
+
+if TYPE_CHECKING:
+    from labelry.estimator import LabelRanker
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model directory.")]
+
+
+def train(
+    context: typer.Context,
+    data: Annotated[Path, typer.Argument(metavar="TRAIN", help="Training data, any format.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Model directory to write.")],
+    system: Annotated[
+        str, typer.Option("--system", help="What to train; see the parameters below.")
+    ] = "one-vs-rest",
+    seed: options.Seed = 0,
+    jobs: options.Jobs = None,
+    force: options.Force = False,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    label_separator: options.LabelSeparator = "|",
+    label_names: options.LabelNames = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train a model and write it to a directory.
+
+    Example: labelry train train.jsonl.gz --out tagger.labelry --system one-vs-rest --loss logistic
+    """
+    from labelry import modelfile
+    from labelry.data import read
+    from labelry.progress import phase
+    from labelry.systems import system_class
+
+    given = given_parameters(context)
+    cls = system_class(system)
+    check_applies(system, given)
+    modelfile.check_writable(out, force=force)  # before an hour of training, not after
+    common = {"random_state": seed, "n_jobs": jobs}
+    given |= {name: common[name] for name in common if name in parameters_of(system)}
+    with progress_shown(quiet):
+        with phase(f"reading {data.name}"):
+            dataset = read(
+                data,
+                format,
+                text_column=text_column,
+                label_column=label_column,
+                label_separator=label_separator,
+                label_names=label_names,
+                n_jobs=jobs,
+            )
+        start = time.perf_counter()
+        model = cls(**given).fit_dataset(dataset)
+        seconds = time.perf_counter() - start
+        with phase(f"saving {out.name}"):
+            # The number of threads is of this run, not of the model.
+            model.set_params(**{k: None for k in ("n_jobs",) if k in model.get_params()})
+            model.save(out, force=force)
+    size = modelfile.inspect(out)["size_bytes"]
+    if json:
+        print_json(
+            {
+                "system": system,
+                "rows": dataset.n_rows,
+                "labels": dataset.n_labels,
+                "seconds": round(seconds, 3),
+                "bytes": size,
+                "out": str(out),
+            }
+        )
+    elif not quiet:
+        typer.echo(
+            f"trained {system} on {dataset.n_rows:,} rows and {dataset.n_labels:,} labels in "
+            f"{seconds:.1f} s; {size / 1e6:,.1f} MB in {out}",
+            err=True,
+        )
+
+
+def predict(
+    model: Model,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows to label, any format.")],
+    k: Annotated[int, typer.Option("-k", help="Labels per row.", min=1)] = 5,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write.", show_default="standard output"),
+    ] = None,
+    force: options.Force = False,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    jobs: options.Jobs = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Print the best labels of each row as JSON lines, in row order.
+
+    Example: labelry predict tagger.labelry new.jsonl -k 3
+    """
+    from labelry.data import read_blocks
+    from labelry.estimator import rows_of
+    from labelry.progress import phase
+
+    ranker = _load(model, jobs)
+    blocks = read_blocks(
+        file,
+        format,
+        text_column=text_column,
+        label_column="",  # labels are not needed
+        n_features=_width(ranker),
+        n_jobs=jobs,
+    )
+    with (
+        progress_shown(quiet),
+        _output(out, force) as target,
+        phase(f"labelling {file.name}", unit="rows") as advance,
+    ):
+        for block in blocks:
+            _write_predictions(ranker, rows_of(block), k, target)
+            advance(block.n_rows)
+
+
+def _write_predictions(ranker: LabelRanker, X: Any, k: int, target: TextIO) -> None:
+    labels, scores = ranker.predict_topk(X, k)
+    for names, values in zip(labels.tolist(), scores.tolist(), strict=True):
+        found = [(n, v) for n, v in zip(names, values, strict=True) if v > float("-inf")]
+        row = {"labels": [n for n, _ in found], "scores": [round(v, 6) for _, v in found]}
+        target.write(json_.dumps(row, ensure_ascii=False) + "\n")
+
+
+def evaluate(
+    model: Model,
+    data: Annotated[Path, typer.Argument(metavar="TEST", help="Labelled rows, any format.")],
+    cutoffs: Annotated[
+        str, typer.Option("--at", help="Cutoffs k of P@k and the others.")
+    ] = "1,3,5",
+    propensity: Annotated[
+        tuple[float, float],
+        typer.Option("--propensity", help="A and B of the propensity model, for PSP@k."),
+    ] = (0.55, 1.5),
+    threshold: Annotated[
+        float | None, typer.Option(help="Also F1 of the labels that score at least this.")
+    ] = None,
+    by_frequency: Annotated[
+        bool, typer.Option("--by-frequency", help="Also for head, torso and tail labels.")
+    ] = False,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    label_separator: options.LabelSeparator = "|",
+    label_names: options.LabelNames = None,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure a model on labelled rows; every measure is a percentage.
+
+    Example: labelry evaluate tagger.labelry test.jsonl.gz --json
+    """
+    from labelry.data import read
+    from labelry.evaluation import evaluate as measure
+    from labelry.progress import phase
+
+    ranker = _load(model, jobs)
+    with progress_shown(quiet):
+        with phase(f"reading {data.name}"):
+            dataset = read(
+                data,
+                format,
+                text_column=text_column,
+                label_column=label_column,
+                label_separator=label_separator,
+                label_names=label_names,
+                n_features=_width(ranker),
+                n_jobs=jobs,
+            )
+        result = measure(
+            ranker,
+            dataset,
+            ks=_cutoffs(cutoffs),
+            propensity=propensity,
+            threshold=threshold,
+            by_frequency=by_frequency,
+        )
+    if json:
+        print_json(result)
+    else:
+        _print_measures(result)
+
+
+def _cutoffs(text: str) -> tuple[int, ...]:
+    try:
+        ks = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        ks = ()
+    if not ks or min(ks) < 1:
+        raise typer.BadParameter(f"--at takes whole numbers such as 1,3,5; got {text!r}")
+    return ks
+
+
+def _print_measures(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    groups = {"": result} | result.get("by_frequency", {})
+    ks = list(dict.fromkeys(name.partition("@")[2] for name in result if "@" in name))
+    table = Table(box=None)
+    for heading in ("", *(f"@{k}" for k in ks)):
+        table.add_column(heading, justify="right" if heading else "left")
+    for group, values in groups.items():
+        for name in dict.fromkeys(n.partition("@")[0] for n in values if "@" in n):
+            cells = [values.get(f"{name}@{k}") for k in ks]
+            table.add_row(
+                f"{group} {name}".strip(), *("" if c is None else f"{c:.2f}" for c in cells)
+            )
+    console = Console()
+    console.print(table)
+    for name, value in result.items():
+        if isinstance(value, (int, float)) and "@" not in name:
+            console.print(f"{name}: {value:{',.2f' if isinstance(value, float) else ','}}")
+
+
+def inspect(model: Model, json: options.Json = False) -> None:
+    """Say what a model directory holds, without reading its arrays.
+
+    Example: labelry inspect tagger.labelry
+    """
+    from labelry import modelfile
+    from labelry.memory import human
+
+    found = modelfile.inspect(model)
+    if json:
+        print_json(found)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(
+        f"{found['system']}, {found['n_labels'] or 0:,} labels, {human(found['size_bytes'])}, "
+        f"made by labelry {found['labelry_version']} (format {found['format_version']})"
+    )
+    for title, rows in (
+        ("parameters", [(name, str(value)) for name, value in found["parameters"].items()]),
+        (
+            "arrays",
+            [
+                (name, f"{a['dtype']} {tuple(a['shape'])} {human(a['bytes'])}")
+                for name, a in found["arrays"].items()
+            ],
+        ),
+    ):
+        table = Table(title=title, show_header=False, box=None, title_justify="left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def _load(path: Path, jobs: int | None) -> LabelRanker:
+    from labelry.systems import load
+
+    ranker = load(path)
+    if "n_jobs" in ranker.get_params():
+        ranker.set_params(n_jobs=jobs)
+    return ranker
+
+
+def _width(ranker: LabelRanker) -> int | None:
+    """Features that a model expects, where it was trained on features."""
+    return None if ranker.text_features_ is not None else ranker.n_features_in_
+
+
+@contextmanager
+def _output(path: Path | None, force: bool) -> Iterator[TextIO]:
+    """Standard output, or a file that appears only when it is complete."""
+    if path is None:
+        yield sys.stdout
+        return
+    from labelry.data.streams import open_output
+
+    if path.exists() and not force:
+        raise ValueError(f"{path} already exists; use --force to replace it")
+    with open_output(path) as raw:
+        yield codecs.getwriter("utf-8")(raw)  # type: ignore[misc]

@@ -1,0 +1,83 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is random.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", help="Threads to use.", show_default="all cores")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what is there.")]
+
+_READING = "Reading the data"
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="xc, svmlight, npz, jsonl, csv, tsv, parquet or fasttext.",
+        show_default="recognised from the content",
+        rich_help_panel=_READING,
+    ),
+]
+TextColumn = Annotated[
+    str | None,
+    typer.Option(help="Column or key that holds the text.", rich_help_panel=_READING),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(help="Column or key that holds the labels.", rich_help_panel=_READING),
+]
+LabelSeparator = Annotated[
+    str,
+    typer.Option(help="Between labels in a CSV or TSV cell.", rich_help_panel=_READING),
+]
+LabelNames = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the name of label i on line i, for feature formats.",
+        rich_help_panel=_READING,
+    ),
+]
+
+
+@contextmanager
+def progress_shown(quiet: bool) -> Iterator[None]:
+    """Show phases and log lines on standard error, unless they are not wanted."""
+    from labelry.progress import shown
+
+    if quiet:
+        yield
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger("labelry")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with shown():
+            yield
+    finally:
+        log.removeHandler(handler)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """Print one object on one line of standard output; a value that is not a number is null."""
+    typer.echo(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,117 @@
+"""The formats that can be read and written, and how one is told from another."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path
+
+from labelry.data.cells import LABEL_COLUMNS, TEXT_COLUMNS, shown
+from labelry.data.streams import open_input
+from labelry.data.tables import DELIMITERS, LABEL_WORD, TABLE_FORMATS
+from labelry.errors import DataError
+
+FEATURE_FORMATS = ("xc", "svmlight", "npz")
+FORMATS = (*FEATURE_FORMATS, *TABLE_FORMATS)
+
+_COMPRESSIONS = (".gz", ".xz", ".zst")
+SUFFIXES = {
+    ".txt": "xc",
+    ".xc": "xc",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".npz": "npz",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".ft": "fasttext",
+    ".fasttext": "fasttext",
+}
+
+_HEAD_BYTES = 1 << 14
+_XC_HEADER = re.compile(r"\d+[ \t]+\d+[ \t]+\d+")
+_PAIR = re.compile(r"[-+]?\d+:\S*")  # loose: what is wrong with it is for the reader to say
+_NUMBERS = re.compile(r"[-+.,eE\d]*")
+
+
+def recognise(path: str | Path) -> str:
+    """Tell the format of a file from its first few kilobytes, after decompression.
+
+    The suffix counts only where the content leaves a choice: a comma- or tab-separated header
+    without any usual column name, or fastText lines without labels.
+
+    Returns
+    -------
+    str
+        One of `FORMATS`.
+    """
+    with open_input(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return "npz"
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    text = head.removeprefix(codecs.BOM_UTF8).decode(errors="replace")
+    if len(head) == _HEAD_BYTES:
+        text = text[: max(map(text.rfind, " \t\n"))]  # the last word may be cut
+    lines = [line for line in text.split("\n") if not line.isspace() and line]
+    format = _text_format(lines, format_of_suffix(path)) if lines else None
+    if format is None:
+        found = f"{shown(head[:40])} at the start" if head else "an empty file"
+        raise DataError(
+            f"the format cannot be told from the content: found {found}; expected one of "
+            f"{', '.join(FORMATS)}. If it is one of these, say which with the option format",
+            path=path,
+        )
+    return format
+
+
+def check_format(format: str) -> str:
+    """Give the name back, if there is a format of that name."""
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}; got {format!r}")
+    return format
+
+
+def format_of_suffix(path: str | Path) -> str | None:
+    """Tell the format from the name alone, a suffix of compression left aside."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSIONS:
+        suffixes.pop()
+    return SUFFIXES.get(suffixes[-1]) if suffixes else None
+
+
+def _text_format(lines: list[str], suffix: str | None) -> str | None:
+    """Tell the format of lines that are not blank."""
+    first = lines[0].strip()
+    if first.startswith("{"):
+        return "jsonl"
+    if _XC_HEADER.fullmatch(first):
+        return "xc"
+    if _looks_sparse(lines):
+        return "svmlight"
+    if suffix == "fasttext" or any(LABEL_WORD.search(line) for line in lines):
+        return "fasttext"
+    return _delimited_format(first, suffix)
+
+
+def _looks_sparse(lines: list[str]) -> bool:
+    """Whether most words are ``feature:value`` or labels; a few bad ones do not hide the rest."""
+    rows = [line.partition("#")[0].split() for line in lines]
+    words = [word for row in rows for word in row]
+    pairs = sum(_PAIR.fullmatch(word) is not None for word in words)
+    numbers = sum(_NUMBERS.fullmatch(row[0]) is not None for row in rows if row)
+    return pairs > 0 and pairs + numbers >= 0.8 * len(words)
+
+
+def _delimited_format(header: str, suffix: str | None) -> str | None:
+    if suffix in DELIMITERS and DELIMITERS[suffix] in header:
+        return suffix
+    for format, delimiter in (("tsv", "\t"), ("csv", ",")):
+        columns = [column.strip('"') for column in header.split(delimiter)]
+        if len(columns) > 1 and not {*TEXT_COLUMNS, *LABEL_COLUMNS}.isdisjoint(columns):
+            return format
+    return suffix if suffix in DELIMITERS else None

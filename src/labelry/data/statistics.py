@@ -1,0 +1,118 @@
+"""The statistics of a dataset that people quote."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelry.data.dataset import Dataset, Features
+
+TAIL_ROWS = 5  # a label with at most so many rows is a tail label
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Statistics of a dataset; those of features or texts are None where there are none.
+
+    Attributes
+    ----------
+    n_rows, n_labels, n_features : int
+    labels_per_row_mean, labels_per_row_max : float, int
+    rows_per_label_mean, rows_per_label_median, rows_per_label_max : float, float, int
+        Over all labels, those without rows too.
+    labels_without_rows, rows_without_labels, rows_without_features : int
+        A row of zeros has no features.
+    tail_label_share : float
+        Share of the labels that have at most 5 rows (none counts).
+    tail_occurrence_share : float
+        Share that these labels have of all label occurrences.
+    features_per_row_mean, density : float
+        Nonzero features of a row; the same as a share of all features.
+    words_per_document_mean, words_per_document_max : float, int
+        Words are what whitespace separates.
+    label_frequencies : ndarray (n_labels,), int64
+        Rows of each label, descending.
+    """
+
+    n_rows: int
+    n_features: int | None
+    n_labels: int
+    labels_per_row_mean: float
+    labels_per_row_max: int
+    rows_per_label_mean: float
+    rows_per_label_median: float
+    rows_per_label_max: int
+    labels_without_rows: int
+    rows_without_labels: int
+    rows_without_features: int | None
+    tail_label_share: float
+    tail_occurrence_share: float
+    features_per_row_mean: float | None
+    density: float | None
+    words_per_document_mean: float | None
+    words_per_document_max: int | None
+    label_frequencies: NDArray[np.int64]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All statistics as plain numbers and lists, for JSON."""
+        return asdict(self) | {"label_frequencies": self.label_frequencies.tolist()}
+
+
+def describe(dataset: Dataset) -> Statistics:
+    """Compute the statistics of a dataset, in one pass over its nonzeros.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> stats = describe(Dataset(csr_array([[1, 0, 1], [0, 0, 1]]), texts=["a b", "c"]))
+    >>> stats.labels_per_row_mean, stats.words_per_document_mean, stats.label_frequencies
+    (1.5, 1.5, array([2, 1, 0]))
+    """
+    labels = _nonzeros_per_row(dataset.Y)
+    stored = dataset.Y.indices[dataset.Y.data != 0]
+    rows = np.sort(np.bincount(stored, minlength=dataset.n_labels))[::-1]
+    tail = rows[rows <= TAIL_ROWS]
+    features = None if dataset.X is None else _nonzeros_per_row(dataset.X)
+    words = None if dataset.texts is None else np.array([len(t.split()) for t in dataset.texts])
+    return Statistics(
+        n_rows=dataset.n_rows,
+        n_features=dataset.n_features,
+        n_labels=dataset.n_labels,
+        labels_per_row_mean=_ratio(labels.sum(), len(labels)),
+        labels_per_row_max=int(labels.max(initial=0)),
+        rows_per_label_mean=_ratio(rows.sum(), len(rows)),
+        rows_per_label_median=float(np.median(rows)) if len(rows) else 0.0,
+        rows_per_label_max=int(rows.max(initial=0)),
+        labels_without_rows=int(np.sum(rows == 0)),
+        rows_without_labels=int(np.sum(labels == 0)),
+        rows_without_features=None if features is None else int(np.sum(features == 0)),
+        tail_label_share=_ratio(len(tail), len(rows)),
+        tail_occurrence_share=_ratio(tail.sum(), rows.sum()),
+        features_per_row_mean=None if features is None else _ratio(features.sum(), len(features)),
+        density=(
+            None
+            if features is None
+            else _ratio(features.sum(), dataset.n_rows * (dataset.n_features or 0))
+        ),
+        words_per_document_mean=None if words is None else _ratio(words.sum(), len(words)),
+        words_per_document_max=None if words is None else int(words.max(initial=0)),
+        label_frequencies=rows.astype(np.int64),
+    )
+
+
+def _nonzeros_per_row(A: Features) -> NDArray[np.int64]:
+    """Count the nonzeros of each row; a stored zero is none."""
+    if isinstance(A, np.ndarray):
+        return np.count_nonzero(A, axis=1)
+    if not A.data.all():
+        A = A.copy()
+        A.eliminate_zeros()
+    return np.diff(A.indptr)
+
+
+def _ratio(part: Any, whole: Any) -> float:
+    """Divide; of nothing it is 0."""
+    return float(part) / float(whole) if whole else 0.0

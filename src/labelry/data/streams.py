@@ -1,0 +1,210 @@
+"""Byte streams: compressed or plain files in, whole files or nothing out."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import os
+import secrets
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+from labelry.errors import DataError, MissingExtraError
+
+# Compressed bytes per step: small, so that a step of highly compressible data stays small too.
+_STEP = 1 << 14
+_BUFFER = 1 << 18
+
+
+def open_input(path: str | Path) -> io.BufferedReader:
+    """Open a plain, gzip, xz or zstd file for reading its decompressed bytes.
+
+    The compression is told by the first bytes, not by the name. Files of several gzip members,
+    xz streams or zstd frames are read whole. Close the stream, or use it in a ``with`` block.
+
+    Raises
+    ------
+    DataError
+        The file is missing, is a directory or cannot be read; or, at any later read, its
+        compressed data turns out to be damaged or truncated.
+    MissingExtraError
+        The file is zstd and the package ``zstandard`` is not installed.
+    """
+    try:
+        file: io.BufferedReader = io.BufferedReader(io.FileIO(path), _BUFFER)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path=path) from error
+    try:
+        kind = _compression_of(file.peek(6)[:6])
+        if kind is None:
+            return file
+        return io.BufferedReader(_Decompressed(file, path, kind), _BUFFER)
+    except OSError as error:
+        file.close()
+        raise DataError(f"cannot be read: {error.strerror}", path=path) from error
+    except BaseException:
+        file.close()
+        raise
+
+
+@contextmanager
+def open_output(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for writing; what was written appears under `path` only if the block succeeds.
+
+    Compresses by suffix: ``.gz``, ``.xz`` and ``.zst``; anything else is written as it is. The
+    bytes go to a temporary file beside `path`, which is synced and renamed at the end, or
+    removed if the block raises: an earlier file is kept whole until then. A device or a pipe
+    (``/dev/stdout``) is written directly.
+    """
+    target = Path(os.path.realpath(path))  # a link is written through, not replaced
+    wrap = _compressor_for(Path(path).suffix.lower())
+    if target.is_dir():
+        raise DataError("cannot be written: Is a directory", path=path)
+    direct = target.exists() and not target.is_file()
+    part = target if direct else target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+    try:
+        file = open(part, "wb" if direct else "xb", buffering=_BUFFER)  # noqa: SIM115
+    except OSError as error:
+        raise DataError(f"cannot be written: {error.strerror}", path=path) from error
+    if direct:
+        with file, wrap(file) as out:
+            yield out
+        return
+    try:
+        with file:
+            with wrap(file) as out:
+                yield out
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable, where the system can sync a folder."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _compression_of(magic: bytes) -> str | None:
+    if magic.startswith(b"\x1f\x8b"):
+        return "gzip"
+    if magic.startswith(b"\xfd7zXZ\x00"):
+        return "xz"
+    # A zstd file starts with a frame, or with a skippable frame as pzstd writes it.
+    if magic.startswith(b"\x28\xb5\x2f\xfd"):
+        return "zstd"
+    if magic[1:4] == b"\x2a\x4d\x18" and 0x50 <= magic[0] <= 0x5F:
+        return "zstd"
+    return None
+
+
+def _zstandard() -> Any:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingExtraError("zstandard", "formats", "reading or writing zstd") from error
+    return zstandard
+
+
+def _decompressor_for(kind: str) -> tuple[Callable[[], Any], type[Exception]]:
+    """Make a decompressor for one member (stream, frame), and the error it raises."""
+    if kind == "gzip":
+        return lambda: zlib.decompressobj(wbits=31), zlib.error
+    if kind == "xz":
+        return lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
+    zstandard = _zstandard()
+    return lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
+
+
+def _compressor_for(suffix: str) -> Callable[[IO[bytes]], AbstractContextManager[BinaryIO]]:
+    if suffix == ".gz":  # no name and no time inside: the same data gives the same bytes
+        return lambda file: cast(
+            "AbstractContextManager[BinaryIO]",
+            gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0),
+        )
+    if suffix == ".xz":
+        return lambda file: cast("AbstractContextManager[BinaryIO]", lzma.LZMAFile(file, "wb"))
+    if suffix == ".zst":
+        compressor = _zstandard().ZstdCompressor()
+        return lambda file: compressor.stream_writer(file, closefd=False)
+    return lambda file: nullcontext(cast(BinaryIO, file))
+
+
+class _Decompressed(io.RawIOBase):
+    """The decompressed bytes of a file; damage anywhere is a DataError.
+
+    The standard library's readers are not used: they raise five kinds of errors, and the one
+    for xz takes a damaged second stream for the end of the file.
+    """
+
+    def __init__(self, file: IO[bytes], path: str | Path, kind: str) -> None:
+        self._new_member, self._error = _decompressor_for(kind)
+        self._file = file
+        self._path = path
+        self._kind = kind
+        self._member: Any = None  # the decompressor at work; None between two members
+        self._input = b""
+        self._output = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._output:
+            if not self._input:
+                self._input = self._read_file()
+                if not self._input:
+                    return 0
+            self._output = memoryview(self._decompress())
+        view = memoryview(buffer).cast("B")
+        n = min(len(view), len(self._output))
+        view[:n] = self._output[:n]
+        self._output = self._output[n:]
+        return n
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def _read_file(self) -> bytes:
+        try:
+            data = self._file.read(_STEP)
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror}", path=self._path) from error
+        if not data and self._member is not None:
+            raise DataError(
+                f"the {self._kind} data is truncated: found the end of the file, "
+                f"expected more compressed data",
+                path=self._path,
+            )
+        return data
+
+    def _decompress(self) -> bytes:
+        if self._member is None:
+            self._input = self._input.lstrip(b"\0")  # padding between members is legal
+            if not self._input:
+                return b""
+            self._member = self._new_member()
+        try:
+            output: bytes = self._member.decompress(self._input)
+        except self._error as error:
+            raise DataError(
+                f"the {self._kind} data is damaged: {error}", path=self._path
+            ) from error
+        if self._member.eof:
+            self._input, self._member = self._member.unused_data, None
+        else:
+            self._input = b""
+        return output

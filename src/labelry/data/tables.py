@@ -1,0 +1,420 @@
+"""Texts with labels: JSONL, CSV, TSV, Parquet and fastText lines.
+
+Each format is read a block of rows at a time and knows nothing of the others; what they share
+is what a text, a label and a column may be. Nothing is repaired: whatever cannot be taken
+exactly as it stands is a DataError.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from labelry.data.cells import (
+    FIT_NAMES,
+    FIT_TEXT,
+    LABEL_COLUMNS,
+    TEXT_COLUMNS,
+    Column,
+    as_names,
+    as_text,
+    bad,
+    flaw_of_names,
+    flaw_of_text,
+    shown,
+)
+from labelry.data.dataset import Dataset
+from labelry.data.streams import open_input, open_output
+from labelry.errors import DataError, MissingExtraError
+
+TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext")
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+BLOCK_ROWS = 10_000
+_PARQUET_ROWS = 4_096
+
+# One cell of a CSV; an unclosed quote is noticed after this many characters, not at the end
+# of a file that does not fit in memory.
+_MAX_CELL = 1 << 24
+
+_PREFIX = "__label__"
+_SPACE = " \t\v\f\r\n"  # what separates words in fastText; other Unicode spaces do not
+LABEL_WORD = re.compile(rf"(?<![^{_SPACE}]){_PREFIX}([^{_SPACE}]*)(?:[{_SPACE}]|$)")
+
+Row = tuple[str, list[str]]  # text and labels
+NumberedRow = tuple[int, str, list[str]]  # counted from 1
+Block = tuple[list[str], list[list[str]]]  # texts, and the labels of each
+
+
+def read_table_blocks(
+    path: str | Path,
+    format: str,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    label_separator: str | None = "|",
+    block_rows: int = BLOCK_ROWS,
+) -> Iterator[Block]:
+    """Read texts and label names, `block_rows` rows at a time and in constant memory.
+
+    Parameters
+    ----------
+    format : {"jsonl", "csv", "tsv", "parquet", "fasttext"}
+        JSONL and Parquet hold a label or a list of labels, str or int, a row; null, and in
+        JSONL a missing key, is a row without labels. CSV and TSV have a header line, quotes as
+        in RFC 4180, and all labels of a row in one cell. fastText has ``__label__name`` words
+        anywhere in the line; the rest of the line is the text. Blank lines are no rows, except
+        in fastText.
+    text_column : str, optional
+        By default the first of "text", "content", "body", "description", "title" there is.
+    label_column : str, optional
+        By default the first of "labels", "tags", "label", "categories", "category" there is.
+        The empty string reads texts without labels.
+    label_separator : str or None
+        Stands between the labels in a cell of CSV or TSV. None: a cell is one label.
+
+    Raises
+    ------
+    DataError
+        Names the file, the line (Parquet: the row), what was found and what was expected.
+    """
+    if block_rows < 1:
+        raise ValueError(f"block_rows must be at least 1; got {block_rows}")
+    _check_options(format, text_column, label_column, label_separator)
+    text = Column("text", text_column, TEXT_COLUMNS, besides=label_column)
+    labels = Column("label", label_column, LABEL_COLUMNS, besides=text_column)
+    if format == "jsonl":
+        rows = _jsonl_rows(path, text, labels)
+    elif format == "parquet":
+        rows = _parquet_rows(path, text, labels)
+    elif format == "fasttext":
+        rows = _fasttext_rows(path)
+    else:
+        rows = _csv_rows(path, DELIMITERS[format], text, labels, label_separator)
+    return _blocks(rows, path, block_rows)
+
+
+def write_table(
+    dataset: Dataset,
+    path: str | Path,
+    format: str,
+    *,
+    text_column: str = "text",
+    label_column: str = "labels",
+    label_separator: str | None = "|",
+) -> None:
+    """Write the texts and label names of a dataset; `read_table_blocks` gives them back.
+
+    Only the labels that rows have are written. What the format cannot hold (relevances other
+    than 1, a label with the separator in it, a line break in fastText) is a DataError, and
+    then nothing is written.
+    """
+    if label_column == "":
+        raise ValueError("label_column must not be empty")
+    _check_options(format, text_column, label_column, label_separator)
+    rows = _rows_of(dataset, path, format)
+    with open_output(path) as stream:
+        if format == "parquet":
+            _write_parquet(rows, stream, text_column, label_column)
+            return
+        if format == "jsonl":
+            lines = _jsonl_lines(rows, text_column, label_column)
+        elif format == "fasttext":
+            lines = _fasttext_lines(rows, path)
+        else:
+            header = [text_column, label_column]
+            lines = _csv_lines(rows, path, DELIMITERS[format], header, label_separator)
+        for line in lines:
+            stream.write(line.encode())
+            stream.write(b"\n")
+
+
+def _blocks(rows: Iterator[Row], path: str | Path, block_rows: int) -> Iterator[Block]:
+    """Collect rows into blocks; at least one row must come."""
+    texts: list[str] = []
+    names: list[list[str]] = []
+    none_yet = True
+    for text, labels in rows:
+        texts.append(text)
+        names.append(labels)
+        none_yet = False
+        if len(texts) == block_rows:
+            yield texts, names
+            texts, names = [], []
+    if none_yet:
+        raise DataError("found no rows; expected at least one", path=path)
+    if texts:
+        yield texts, names
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of each line, its end included; leave a byte-order mark out."""
+    with open_input(path) as stream:
+        for number, raw in enumerate(stream, 1):
+            if number == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            if b"\0" in raw:
+                raise bad(f"a NUL at byte {raw.index(0)} of the line", "text", path, number)
+            try:
+                line = raw.decode()
+            except UnicodeDecodeError as error:
+                found = f"the byte 0x{raw[error.start]:02x} at byte {error.start} of the line"
+                raise bad(found, "UTF-8", path, number) from error
+            yield number, line
+
+
+def _check_options(
+    format: str, text_column: str | None, label_column: str | None, label_separator: str | None
+) -> None:
+    if format not in TABLE_FORMATS:
+        raise ValueError(f"format must be one of {', '.join(TABLE_FORMATS)}; got {format!r}")
+    if text_column == "":
+        raise ValueError("text_column must not be empty")
+    if text_column is not None and text_column == label_column:
+        raise ValueError(f"text_column and label_column are both {text_column!r}; they must differ")
+    if label_separator == "":
+        raise ValueError("label_separator must not be empty; None stands for one label per cell")
+
+
+# Reading, a generator of rows for each format.
+
+
+def _jsonl_rows(path: str | Path, text: Column, labels: Column) -> Iterator[Row]:
+    for number, line in read_lines(path):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if line.isspace() or not line:
+                continue
+            found = f"invalid JSON ({_json_flaw(error)})"
+            raise bad(found, "one JSON object a line", path, number) from error
+        if type(record) is not dict:
+            raise bad(shown(record), "a JSON object", path, number)
+        text_key = text.find(record, path, number)
+        if text_key is None:
+            raise text.missing(record, path, number)
+        label_key = labels.find(record, path, number)
+        value = None if label_key is None else record[label_key]
+        yield as_text(record[text_key], path, number), as_names(value, path, number)
+
+
+def _json_flaw(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _csv_rows(
+    path: str | Path, delimiter: str, text: Column, labels: Column, separator: str | None
+) -> Iterator[Row]:
+    records = _csv_records(path, delimiter)
+    line, header = next(records, (1, []))
+    if not header:
+        return
+    text_at = text.position(header, path, line)
+    label_at = labels.position(header, path, line) if labels.wanted else None
+    for line, cells in records:
+        if len(cells) != len(header):
+            raise bad(f"{len(cells)} fields", f"{len(header)}, as in the header", path, line)
+        names: list[str] = []
+        if label_at is not None and cells[label_at]:
+            cell = cells[label_at]
+            names = [cell] if separator is None else cell.split(separator)
+            if flaw := flaw_of_names(names):
+                raise bad(f"{flaw} ({shown(cell)})", FIT_NAMES, path, line)
+        yield cells[text_at], names
+
+
+def _csv_records(path: str | Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line of each record, and its cells."""
+    # The limit is the process's own: it is only ever raised, so that long documents can be read.
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_CELL))
+    reader = csv.reader((line for _, line in read_lines(path)), delimiter=delimiter, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise bad(
+                f"malformed fields ({error})",
+                "fields that are quoted whole or not at all, with quotes inside doubled",
+                path,
+                line,
+            ) from error
+        if cells is None:
+            return
+        if cells:
+            yield line, cells
+
+
+def _fasttext_rows(path: str | Path) -> Iterator[Row]:
+    for number, raw in read_lines(path):
+        line = raw.removesuffix("\n").removesuffix("\r")
+        labels = list(LABEL_WORD.finditer(line))
+        if not labels:
+            yield line, []
+            continue
+        names = [label[1] for label in labels]
+        if flaw := flaw_of_names(names):
+            raise bad(flaw, FIT_NAMES, path, number)
+        # Each label goes with the one space after it, or before it at the end of the line.
+        text = LABEL_WORD.sub("", line)
+        yield text[:-1] if labels[-1].end() == len(line) else text, names
+
+
+def _parquet_rows(path: str | Path, text: Column, labels: Column) -> Iterator[Row]:
+    pyarrow, parquet = _pyarrow()
+    number = 0
+    with _seekable_input(path) as stream:
+        try:
+            file = parquet.ParquetFile(stream)
+            header = file.schema_arrow.names
+            wanted = [column for column in (text, labels) if column.wanted]
+            used = [header[column.position(header, path, None)] for column in wanted]
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=used):
+                values = [_python_values(batch.column(name), path, number) for name in used]
+                for text_value, *label_value in zip(*values, strict=True):
+                    number += 1
+                    names = as_names(label_value[0], path, number) if label_value else []
+                    yield as_text(text_value, path, number), names
+        except (pyarrow.ArrowException, OSError) as error:
+            message = f"found damaged Parquet data ({error}); expected a whole Parquet file"
+            raise DataError(message, path=path) from error
+
+
+def _python_values(column: Any, path: str | Path, rows_before: int) -> list[Any]:
+    try:
+        return column.to_pylist()
+    except ValueError:  # a string that is not UTF-8, or a value beyond Python's range
+        for number, scalar in enumerate(column, rows_before + 1):
+            try:
+                scalar.as_py()
+            except ValueError as error:
+                raise bad(f"a value of {column.type} ({error})", "UTF-8", path, number) from error
+        raise
+
+
+@contextmanager
+def _seekable_input(path: str | Path) -> Iterator[IO[bytes]]:
+    """Parquet is read from its end: a compressed file is unpacked to a temporary one first."""
+    with open_input(path) as stream:
+        if stream.seekable():
+            yield stream
+            return
+        with tempfile.TemporaryFile() as unpacked:
+            shutil.copyfileobj(stream, unpacked)
+            yield unpacked
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "formats", "reading or writing Parquet") from error
+    return pyarrow, pyarrow.parquet
+
+
+# Writing, a generator of lines for each format.
+
+
+def _rows_of(dataset: Dataset, path: str | Path, format: str) -> Iterator[NumberedRow]:
+    """Yield number, text and label names of each row, checked."""
+    if dataset.texts is None:
+        raise DataError(f"found a dataset without texts; expected texts for {format}", path=path)
+    if dataset.n_rows == 0:
+        raise DataError("found no rows to write; expected at least one", path=path)
+    Y, names = dataset.Y, dataset.label_names
+    if not np.all(Y.data == 1):
+        value = Y.data[np.flatnonzero(Y.data != 1)[0]]
+        raise DataError(
+            f"found the relevance {value} in Y; expected only 1, as {format} holds label names "
+            "without values",
+            path=path,
+        )
+    for i, text in enumerate(dataset.texts):
+        columns = Y.indices[Y.indptr[i] : Y.indptr[i + 1]].tolist()
+        labels = [str(j) if names is None else names[j] for j in columns]
+        if flaw := flaw_of_text(text):
+            raise _unwritable(flaw, FIT_TEXT, path, i + 1)
+        if flaw := flaw_of_names(labels):
+            raise _unwritable(flaw, FIT_NAMES, path, i + 1)
+        yield i + 1, text, labels
+
+
+def _unwritable(found: str, expected: str, path: str | Path, row: int) -> DataError:
+    return DataError(f"row {row}: found {found}; expected {expected}", path=path)
+
+
+def _jsonl_lines(rows: Iterator[NumberedRow], text_column: str, label_column: str) -> Iterator[str]:
+    encode = json.JSONEncoder(ensure_ascii=False).encode
+    for _, text, names in rows:
+        yield encode({text_column: text, label_column: names})
+
+
+def _csv_lines(
+    rows: Iterator[NumberedRow],
+    path: str | Path,
+    delimiter: str,
+    header: list[str],
+    separator: str | None,
+) -> Iterator[str]:
+    # csv.writer leaves a lone carriage return unquoted in some versions of Python.
+    special = re.compile(f'[{delimiter}"\r\n]')
+
+    def joined(cells: list[str]) -> str:
+        quoted = ('"' + c.replace('"', '""') + '"' if special.search(c) else c for c in cells)
+        return delimiter.join(quoted)
+
+    yield joined(header)
+    for row, text, names in rows:
+        if separator is None and len(names) > 1:
+            expected = "one label a row, as label_separator is None"
+            raise _unwritable(f"{len(names)} labels", expected, path, row)
+        cell = (separator or "").join(names)
+        if separator is not None and names and cell.split(separator) != names:
+            expected = f"labels without the separator {separator!r}; choose another label_separator"
+            raise _unwritable(f"the labels {shown(names)}", expected, path, row)
+        yield joined([text, cell])
+
+
+def _fasttext_lines(rows: Iterator[NumberedRow], path: str | Path) -> Iterator[str]:
+    for row, text, names in rows:
+        spaced = next((name for name in names if not set(_SPACE).isdisjoint(name)), None)
+        if spaced is not None:
+            expected = "labels without white space, which fastText cannot hold"
+            raise _unwritable(f"the label {shown(spaced)}", expected, path, row)
+        if "\n" in text or "\r" in text:
+            expected = "texts of one line, as fastText cannot hold line breaks"
+            raise _unwritable(f"a line break in the text {shown(text)}", expected, path, row)
+        if label := LABEL_WORD.search(text):
+            expected = f"texts without words that begin with {_PREFIX}"
+            raise _unwritable(f"{shown(label[0])} in a text", expected, path, row)
+        line = " ".join([_PREFIX + name for name in names] + [text] * bool(text))
+        if row == 1 and line.startswith("\ufeff"):
+            expected = "another first character, as fastText cannot hold this one there"
+            raise _unwritable("a byte-order mark at the start", expected, path, row)
+        yield line
+
+
+def _write_parquet(
+    rows: Iterator[NumberedRow], stream: IO[bytes], text_column: str, label_column: str
+) -> None:
+    pyarrow, parquet = _pyarrow()
+    schema = pyarrow.schema(
+        [(text_column, pyarrow.string()), (label_column, pyarrow.list_(pyarrow.string()))]
+    )
+    with parquet.ParquetWriter(stream, schema) as writer:
+        while block := list(islice(rows, _PARQUET_ROWS)):
+            texts, names = [text for _, text, _ in block], [names for _, _, names in block]
+            writer.write_table(pyarrow.table([texts, names], schema=schema))

@@ -1,0 +1,250 @@
+"""What every system has in common: input, label names, top-k, saving.
+
+A system adds its own mathematics in two methods, ``_fit(X, Y, rng)`` and ``_topk(X, k)``, on
+clean matrices and column numbers; everything else is here.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
+
+from labelry import modelfile
+from labelry.data.dataset import Dataset
+from labelry.data.labels import EncodedLabels, align, encode_labels
+from labelry.data.text import TextFeatures
+from labelry.errors import ModelError
+from labelry.linalg.parallel import resolve_jobs
+from labelry.linalg.rows import Matrix, as_matrix
+from labelry.metrics import precision_at_k
+from labelry.state import fitted_attributes, pack, storable, unpack
+
+F32 = NDArray[np.float32]
+Ints = NDArray[np.integer]
+
+_MOST_PREDICTED = 100  # labels per row that `predict` considers in the multilabel case
+
+storable(TextFeatures)
+
+
+class LabelRanker(ClassifierMixin, BaseEstimator):
+    """Ranks labels for rows of features or for texts.
+
+    ``fit(X, Y)`` takes X as CSR, dense array or list of texts (tf-idf features are then learnt
+    and kept with the model), and Y as sparse or dense indicator, class vector, or lists of
+    labels. ``predict_topk(X, k)`` is the central call.
+
+    Attributes
+    ----------
+    classes_ : array (n_labels,)
+        Name of each label; column numbers if Y was an indicator.
+    label_counts_ : array (n_labels,)
+        Training rows of each label.
+    n_rows_ : int
+        Training rows.
+    form_ : {"classes", "indicator", "dense", "lists"}
+        How Y was given; `predict` answers in the same form.
+    text_features_ : TextFeatures or None
+    """
+
+    system: ClassVar[str]  # name on the command line and in model files
+    threshold: ClassVar[float] = 0.5  # score from which `predict` says yes in the multilabel case
+    probabilities: ClassVar[bool] = False  # whether the scores are meant as probabilities
+
+    random_state: int | None
+    n_jobs: int | None
+    text_features_: TextFeatures | None
+
+    @abstractmethod
+    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+        """Learn from clean matrices; set attributes that end in an underscore."""
+
+    @abstractmethod
+    def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
+        """Column numbers (-1: none) and scores of the k best labels of each row, best first."""
+
+    def _scores(self, X: Matrix) -> F32:
+        """Scores of all labels for a block of rows, where the system has them."""
+        raise NotImplementedError(f"{self.system} does not score all labels")
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn to rank labels.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix (n_rows, n_features), or list of str
+        y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
+        """
+        labels = encode_labels(y)
+        dense = labels.form == "indicator" and not issparse(y)
+        return self._fit_encoded(X, labels, "dense" if dense else labels.form)
+
+    def fit_dataset(self, dataset: Dataset) -> Self:
+        """As `fit`, from what was read from a file; the labels keep their names."""
+        names = dataset.label_names
+        classes = None if names is None else np.array(names, dtype=object)
+        form: Literal["indicator", "lists"] = "indicator" if classes is None else "lists"
+        labels = EncodedLabels(dataset.Y, classes, "multilabel", form)
+        return self._fit_encoded(rows_of(dataset), labels, form)
+
+    def _fit_encoded(self, X: Any, labels: EncodedLabels, form: str) -> Self:
+        matrix = self._features(X, fit=True)
+        Y = labels.indicator
+        if Y.shape[0] != matrix.shape[0]:
+            raise ValueError(f"X has {matrix.shape[0]} rows but Y has {Y.shape[0]}")
+        self.form_ = form
+        self.classes_ = np.arange(Y.shape[1]) if labels.classes is None else labels.classes
+        self.n_rows_ = int(Y.shape[0])
+        self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int32)
+        with self._threads():
+            self._fit(matrix, Y, np.random.default_rng(self.random_state))
+        return self
+
+    def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray[Any], F32]:
+        """The k best labels of each row and their scores, best first.
+
+        Returns
+        -------
+        labels : array (n_rows, min(k, n_labels))
+            As in `classes_`. Where a system finds fewer than k labels: -1, or None for names.
+        scores : array of the same shape, float32
+            Higher is better; minus infinity where there is no label.
+        """
+        ids, scores = self.topk_ids(X, k)
+        return self._names(ids), scores
+
+    def topk_ids(self, X: Any, k: int = 5) -> tuple[Ints, F32]:
+        """As `predict_topk`, with column numbers in place of names (-1: none)."""
+        check_is_fitted(self)
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        with self._threads():
+            return self._topk(self._features(X), min(k, len(self.classes_)))
+
+    def score_all(self, X: Any) -> F32:
+        """Scores of all labels (n_rows, n_labels), for systems that have them; mind the size."""
+        check_is_fitted(self)
+        with self._threads():
+            return self._scores(self._features(X))
+
+    def predict(self, X: Any) -> Any:
+        """The labels of each row, in the form in which `fit` got them.
+
+        The best class of each row if Y was a class vector. Otherwise the labels whose score
+        reaches `threshold` (at most the best 100): an indicator, sparse or dense, or lists.
+        """
+        check_is_fitted(self)
+        if self.form_ == "classes":
+            return self.classes_[self.topk_ids(X, 1)[0][:, 0]]
+        ids, scores = self.topk_ids(X, _MOST_PREDICTED)
+        chosen = (scores >= self.threshold) & (ids >= 0)
+        if self.form_ == "lists":
+            return [
+                self.classes_[row[keep]].tolist() for row, keep in zip(ids, chosen, strict=True)
+            ]
+        rows, places = np.nonzero(chosen)
+        ones = np.ones(len(rows), dtype=np.float32)
+        shape = (len(ids), len(self.classes_))
+        Y = csr_array((ones, (rows, ids[rows, places])), shape=shape)
+        return Y.toarray().astype(int) if self.form_ == "dense" else Y
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Precision at 1: how often the best label is right (accuracy, if Y is a class vector)."""
+        labels = encode_labels(y)
+        names = None if labels.classes is None else labels.classes.tolist()
+        Y = align(labels.indicator, names, self.classes_.tolist())
+        best = self.topk_ids(X, 1)[0]
+        if sample_weight is None:
+            return precision_at_k(Y, best, 1)
+        right = Y[np.arange(len(best)), best[:, 0]].astype(bool)
+        return float(np.average(np.asarray(right).ravel(), weights=np.asarray(sample_weight)))
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the model to a directory; `force` replaces a model that is there."""
+        check_is_fitted(self)
+        arrays: dict[str, NDArray[Any]] = {}
+        fitted = fitted_attributes(self)
+        classes = fitted.pop("classes_")
+        state = {name: pack(value, name, arrays) for name, value in fitted.items()}
+        state["classes_dtype"] = "O" if classes.dtype == object else classes.dtype.str
+        modelfile.save(
+            path,
+            system=self.system,
+            parameters=self.get_params(deep=False),
+            state=state,
+            arrays=arrays,
+            label_names=classes.tolist() if classes.dtype.kind in "OU" else classes.astype(int),
+            force=force,
+        )
+
+    @classmethod
+    def from_file(cls, file: modelfile.ModelFile) -> Self:
+        """The estimator that `save` wrote."""
+        try:
+            model = cls(**file.parameters)
+            state = dict(file.state)
+            dtype = np.dtype(state.pop("classes_dtype"))
+            model.classes_ = np.array(file.label_names, dtype=dtype)
+            for name, value in state.items():
+                setattr(model, name, unpack(value, file.arrays))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"the model does not hold a valid {cls.system}: {error}") from error
+        return model
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Hold BLAS to `n_jobs` threads, as the kernels are."""
+        with threadpool_limits(limits=resolve_jobs(self.n_jobs)):
+            yield
+
+    def _features(self, X: Any, *, fit: bool = False) -> Matrix:
+        if _are_texts(X):
+            if fit:
+                self.text_features_ = TextFeatures(n_jobs=self.n_jobs)
+                return as_matrix(self.text_features_.fit_transform(X))
+            if self.text_features_ is None:
+                raise ValueError("this model was fitted on feature vectors, but got texts")
+            return as_matrix(self.text_features_.transform(X))
+        if fit:
+            self.text_features_ = None
+        elif self.text_features_ is not None:
+            raise ValueError("this model was fitted on texts, but got feature vectors")
+        X = validate_data(self, X, reset=fit, accept_sparse="csr", dtype=np.float32, order="C")
+        return as_matrix(X)
+
+    def _names(self, ids: Ints) -> NDArray[Any]:
+        names = self.classes_[ids]
+        if (ids < 0).any():
+            if names.dtype.kind == "U":
+                names = names.astype(object)
+            names[ids < 0] = None if names.dtype == object else -1
+        return names
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def rows_of(dataset: Dataset) -> Any:
+    """What a model takes as X: the features of a dataset, or else its texts."""
+    return dataset.texts if dataset.X is None else dataset.X
+
+
+def _are_texts(X: Any) -> bool:
+    if issparse(X) or not hasattr(X, "__len__") or len(X) == 0:
+        return False
+    if isinstance(X, np.ndarray) and X.ndim != 1:
+        return False
+    return isinstance(next(iter(X)), str)

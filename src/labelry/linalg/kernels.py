@@ -1,0 +1,211 @@
+"""Compiled loops over rows: what scipy and BLAS do not do well, and nothing else.
+
+Each kernel works on the span of rows it is given and releases the GIL; `labelry.linalg.rows`
+and its neighbours cut the spans and run them on threads. The tests hold each kernel against
+the numpy expression in the first line of its docstring.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+Ints = NDArray[np.integer]
+
+# Sums may be reordered (so that they vectorise), but NaN and infinity keep their meaning.
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+_TILE = 16  # rows whose products stay in cache between the two halves of a cross
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def multiply_rows(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    M: F32,
+    out: F32,
+    row0: int,
+    row1: int,
+    col0: int,
+    col1: int,
+    shift: int,
+) -> None:
+    """``out[row0 - shift : row1 - shift, cols] = A[row0:row1] @ M[:, cols]`` for A in CSR.
+
+    Four rows of M at a time, so that a row of the result is loaded and stored a quarter as often.
+    """
+    for i in range(row0, row1):
+        z = out[i - shift, col0:col1]
+        z[:] = 0.0
+        p = indptr[i]
+        end = indptr[i + 1]
+        while p + 4 <= end:
+            v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
+            m0, m1 = M[indices[p], col0:col1], M[indices[p + 1], col0:col1]
+            m2, m3 = M[indices[p + 2], col0:col1], M[indices[p + 3], col0:col1]
+            for c in range(z.size):
+                z[c] += (v0 * m0[c] + v1 * m1[c]) + (v2 * m2[c] + v3 * m3[c])
+            p += 4
+        while p < end:
+            v = data[p]
+            m = M[indices[p], col0:col1]
+            for c in range(z.size):
+                z[c] += v * m[c]
+            p += 1
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def scatter_rows(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    Z: F32,
+    out: F32,
+    row0: int,
+    row1: int,
+    col0: int,
+    col1: int,
+    shift: int,
+) -> None:
+    """``out[:, cols] += A[row0:row1].T @ Z[row0 - shift : row1 - shift, cols]``, A in CSR."""
+    for i in range(row0, row1):
+        z = Z[i - shift, col0:col1]
+        for p in range(indptr[i], indptr[i + 1]):
+            v = data[p]
+            o = out[indices[p], col0:col1]
+            for c in range(z.size):
+                o[c] += v * z[c]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def cross_rows(
+    a_indptr: Ints,
+    a_indices: Ints,
+    a_data: F32,
+    b_indptr: Ints,
+    b_indices: Ints,
+    b_data: F32,
+    weights: F32,
+    M: F32,
+    out: F32,
+    row0: int,
+    row1: int,
+    col0: int,
+    col1: int,
+) -> None:
+    """``out[:, cols] += A[rows].T @ diag(weights[rows]) @ (B[rows] @ M[:, cols])``, both CSR.
+
+    The product with B of a tile of rows never leaves the cache. Empty `weights` means all one.
+    """
+    Z = np.empty((_TILE, M.shape[1]), dtype=np.float32)
+    for tile in range(row0, row1, _TILE):
+        end = min(tile + _TILE, row1)
+        multiply_rows(b_indptr, b_indices, b_data, M, Z, tile, end, col0, col1, tile)
+        if weights.size:
+            for i in range(tile, end):
+                Z[i - tile, col0:col1] *= weights[i]
+        scatter_rows(a_indptr, a_indices, a_data, Z, out, tile, end, col0, col1, tile)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _block_max(s: F32, start: int, end: int) -> float:
+    m = s[start]
+    for j in range(start + 1, end):
+        m = s[j] if s[j] > m else m
+    return m
+
+
+@njit(nogil=True, cache=True)
+def topk_rows(S: F32, labels: Ints, scores: F32, row0: int, row1: int) -> None:
+    """``labels[i] = argsort(-S[i], stable)[:k]``, ``scores[i] = S[i, labels[i]]``.
+
+    Looks at the largest of 64 scores first: most stretches hold nothing for the top k.
+    Entries of minus infinity are no candidates; places left over get label -1.
+    """
+    n_labels = S.shape[1]
+    k = labels.shape[1]
+    for i in range(row0, row1):
+        s = S[i]
+        best = scores[i]
+        ids = labels[i]
+        for t in range(k):
+            best[t] = -np.inf
+            ids[t] = -1
+        for start in range(0, n_labels, 64):
+            end = min(start + 64, n_labels)
+            if _block_max(s, start, end) <= best[k - 1]:
+                continue
+            for j in range(start, end):
+                v = s[j]
+                if v > best[k - 1]:
+                    t = k - 1
+                    while t > 0 and v > best[t - 1]:
+                        best[t] = best[t - 1]
+                        ids[t] = ids[t - 1]
+                        t -= 1
+                    best[t] = v
+                    ids[t] = j
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def cg_curvature(
+    P: F32, AP: F32, ridge: F32, mean: F32, shift: F32, dots: NDArray, row0: int, row1: int
+) -> None:
+    """``AP += ridge[:, None] * P - outer(mean, shift)``; ``dots += (P * AP).sum(axis=0)``."""
+    k = P.shape[1]
+    part = np.empty(k, dtype=np.float32)
+    for tile in range(row0, row1, 256):
+        part[:] = 0.0
+        for i in range(tile, min(tile + 256, row1)):
+            p, ap, r, m = P[i], AP[i], ridge[i], mean[i]
+            for c in range(k):
+                a = ap[c] + r * p[c] - m * shift[c]
+                ap[c] = a
+                part[c] += p[c] * a
+        for c in range(k):
+            dots[c] += part[c]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def cg_step(
+    Z: F32,
+    R: F32,
+    P: F32,
+    AP: F32,
+    alpha: F32,
+    inverse_diagonal: F32,
+    rr: NDArray,
+    rz: NDArray,
+    row0: int,
+    row1: int,
+) -> None:
+    """``Z += alpha * P; R -= alpha * AP; rr += R^2 sums; rz += R^2 / diagonal sums``."""
+    k = P.shape[1]
+    part_rr = np.empty(k, dtype=np.float32)
+    part_rz = np.empty(k, dtype=np.float32)
+    for tile in range(row0, row1, 256):
+        part_rr[:] = 0.0
+        part_rz[:] = 0.0
+        for i in range(tile, min(tile + 256, row1)):
+            z, r, p, ap, w = Z[i], R[i], P[i], AP[i], inverse_diagonal[i]
+            for c in range(k):
+                z[c] += alpha[c] * p[c]
+                e = r[c] - alpha[c] * ap[c]
+                r[c] = e
+                part_rr[c] += e * e
+                part_rz[c] += e * e * w
+        for c in range(k):
+            rr[c] += part_rr[c]
+            rz[c] += part_rz[c]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def cg_direction(P: F32, R: F32, beta: F32, inverse_diagonal: F32, row0: int, row1: int) -> None:
+    """``P = R / diagonal + beta * P``."""
+    k = P.shape[1]
+    for i in range(row0, row1):
+        p, r, w = P[i], R[i], inverse_diagonal[i]
+        for c in range(k):
+            p[c] = r[c] * w + beta[c] * p[c]

@@ -1,0 +1,139 @@
+"""Randomized decompositions of operators that are only ever applied to thin matrices.
+
+References
+----------
+Halko, Martinsson, Tropp: Finding structure with randomness, SIAM Review 2011.
+Mineiro, Karampatziakis: Fast label embeddings via randomized linear algebra, 2015, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+F32 = NDArray[np.float32]
+Operator = Callable[[F32], F32]
+
+_GRAM_ROWS = 65_536  # rows turned to float64 at a time
+
+
+class Eigenpairs(NamedTuple):
+    """Orthonormal vectors (n, k) and the values (k,) that belong to them, largest first."""
+
+    vectors: F32
+    values: F32
+
+
+def gram(A: F32) -> NDArray[np.float64]:
+    """A'A in double precision: the square of a condition number does not fit in float32."""
+    total = np.zeros((A.shape[1], A.shape[1]))
+    for start in range(0, A.shape[0], _GRAM_ROWS):
+        part = A[start : start + _GRAM_ROWS].astype(np.float64)
+        total += part.T @ part
+    return total
+
+
+def _principal(A: F32, rank: int | None, tolerance: float) -> Eigenpairs:
+    """Left singular vectors and singular values of a tall A, from its Gram matrix.
+
+    A'A = U S^2 U' gives the left singular vectors as A U S^+. Directions below
+    `tolerance` times the largest are numerically zero, and are left out.
+    """
+    values, U = eigh(gram(A))
+    values, U = values[::-1], U[:, ::-1]  # largest first
+    sigma = np.sqrt(np.maximum(values, 0.0))
+    keep = sigma > tolerance * sigma[0] if sigma.size and sigma[0] > 0 else np.zeros(0, dtype=bool)
+    r = int(keep.sum()) if rank is None else min(rank, int(keep.sum()))
+    return Eigenpairs(A @ (U[:, :r] / sigma[:r]).astype(np.float32), sigma[:r].astype(np.float32))
+
+
+def orthonormalize(A: F32, *, tolerance: float = 1e-5) -> F32:
+    """An orthonormal basis (n, r) of the range of A, r its numerical rank.
+
+    By the eigenvectors of the small Gram matrix: rank-revealing, no tall QR, and one pass over
+    A for each of its two rounds. The second round removes what the squared condition number of
+    the first left behind.
+    """
+    return _principal(_principal(A, None, tolerance).vectors, None, tolerance).vectors
+
+
+def range_finder(
+    apply: Operator,
+    size: int,
+    n_columns: int,
+    *,
+    n_passes: int = 1,
+    rng: np.random.Generator,
+) -> F32:
+    """An orthonormal basis for the range of an operator on R^size, by subspace iteration.
+
+    Each of the `n_passes` applications turns the basis further towards the leading directions.
+    Fewer columns come back when the rank is smaller.
+    """
+    Q = rng.standard_normal((size, n_columns), dtype=np.float32)
+    for _ in range(n_passes):
+        Q = orthonormalize(apply(Q))  # Alg. 1, lines 5-6
+    return Q
+
+
+def randomized_eigh(
+    apply: Operator,
+    size: int,
+    rank: int,
+    *,
+    n_oversamples: int = 20,
+    n_passes: int = 1,
+    rng: np.random.Generator,
+) -> Eigenpairs:
+    """Leading eigenpairs of a positive semidefinite operator on R^size (Algorithm 1).
+
+    Parameters
+    ----------
+    apply : function from (size, m) to (size, m)
+        The operator; called `n_passes` + 1 times.
+    rank : int
+        Pairs wanted; fewer come back when the numerical rank is smaller.
+    n_oversamples, n_passes : int
+        p and q of the paper; larger is closer to exact, rarely needed.
+    """
+    if rank < 1:
+        raise ValueError(f"rank must be at least 1, got {rank}")
+    n_columns = min(rank + n_oversamples, size)
+    Q = range_finder(apply, size, n_columns, n_passes=n_passes, rng=rng)
+    if Q.shape[1] == 0:
+        return Eigenpairs(np.zeros((size, 0), dtype=np.float32), np.zeros(0, dtype=np.float32))
+    return _principal(apply(Q), rank, 1e-5)  # Alg. 1, lines 8-10
+
+
+def randomized_svd(
+    forward: Operator,
+    adjoint: Operator,
+    shape: tuple[int, int],
+    rank: int,
+    *,
+    n_oversamples: int = 20,
+    n_passes: int = 1,
+    rng: np.random.Generator,
+) -> tuple[F32, F32, F32]:
+    """Leading singular triplets U (n, k), s (k,), V (d, k) of a matrix given by its two products.
+
+    `forward` is M -> A M, `adjoint` is M -> A' M; each is called `n_passes` + 1 times.
+    """
+    V, _ = randomized_eigh(
+        lambda Q: adjoint(forward(Q)),
+        shape[1],
+        rank,
+        n_oversamples=n_oversamples,
+        n_passes=n_passes,
+        rng=rng,
+    )
+    # A V = U s R': the exact decomposition within the subspace that was found.
+    AV = forward(V)
+    squares, R = eigh(gram(AV))
+    s = np.sqrt(np.maximum(squares[::-1], 0.0)).astype(np.float32)
+    R = R[:, ::-1].astype(np.float32)
+    return AV @ (R / np.maximum(s, np.finfo(np.float32).tiny)), s, V @ R

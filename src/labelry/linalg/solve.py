@@ -1,0 +1,245 @@
+"""Ridge regression of thin label projections Y Q on X, for many Q.
+
+    minimise  sum_i w_i ||y_i Q - x_i Z - b||^2 + r ||Z||^2,   r = regularization * tr(X'WX) / d
+
+`regularization` counts in units of mean feature energy, so that one value carries over
+between datasets. The intercept b is not penalised and is eliminated exactly: with m the mean of
+the rows of X, centring is the rank-one correction
+
+    (X'WX - W m m' + r I) Z = X'W Y Q - m (1'W Y Q),    b = mean(Y Q) - m'Z
+
+so sparse rows stay sparse.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import issparse, vstack
+
+from labelry.linalg import kernels
+from labelry.linalg.parallel import run, spans
+from labelry.linalg.rows import Block, Matrix, Rows, product
+
+F32 = NDArray[np.float32]
+Method = Literal["auto", "cholesky", "dual", "cg"]
+
+_DIRECT = 4096  # features (Cholesky) or rows (dual) up to which a dense factor is cheap
+_MINIMUM = 1e-9  # smallest ridge, of mean feature energy, for which a double Cholesky is safe
+
+
+class LinearMap(NamedTuple):
+    """x -> x coef + intercept, with coef (d, k) and intercept (k,)."""
+
+    coef: F32
+    intercept: F32
+
+    def __call__(self, X: Matrix, n_jobs: int = 1) -> F32:
+        return product(X, self.coef, n_jobs) + self.intercept
+
+
+class Ridge:
+    """Solves the ridge problem above for any number of right-hand sides Q.
+
+    What does not depend on Q is computed once: feature means and energies (one pass) and, for
+    the direct methods, the Gram matrix (one more).
+
+    Parameters
+    ----------
+    rows : Rows
+    intercept : bool
+    method : {"auto", "cholesky", "dual", "cg"}
+        Cholesky of X'X when there are few features, of XX' when there are few rows, otherwise
+        conjugate gradients on all columns in lockstep, one pass per iteration.
+    tolerance : float
+        Relative residual at which a column of the conjugate gradients stops.
+    max_iterations : int
+    memory : int
+        Bytes that the conjugate gradients may use; the columns are solved in chunks that fit.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        *,
+        intercept: bool = True,
+        method: Method = "auto",
+        tolerance: float = 1e-4,
+        max_iterations: int = 100,
+        memory: int = 4 << 30,
+    ) -> None:
+        if rows.n_rows == 0:
+            raise ValueError("ridge regression needs at least one row, got none")
+        self.rows = rows
+        self.method = self._choose(rows) if method == "auto" else method
+        if self.method not in ("cholesky", "dual", "cg"):
+            raise ValueError(f"method must be auto, cholesky, dual or cg, got {method!r}")
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.memory = memory
+        self.n_iterations = 0
+        x, xx, y, self.total = rows.totals()
+        if self.total <= 0:
+            raise ValueError(f"the sum of the row weights must be positive, got {self.total}")
+        self.mean = x / self.total if intercept else np.zeros_like(x)
+        self.label_sums = y if intercept else np.zeros_like(y)
+        self.energy = float(xx.sum()) / max(rows.n_features, 1)
+        # Diagonal of the centred Gram matrix; rounding must not make it negative.
+        self.diagonal = np.maximum(xx - self.total * self.mean**2, 0.0)
+        self._gram: NDArray[np.float64] | None = None
+        self._stacked: tuple[Matrix, Matrix, NDArray[np.float64]] | None = None
+
+    @staticmethod
+    def _choose(rows: Rows) -> Method:
+        if rows.n_features <= _DIRECT:
+            return "cholesky"
+        return "dual" if rows.n_rows <= _DIRECT else "cg"
+
+    def solve(self, Q: F32, regularization: float, *, start: F32 | None = None) -> LinearMap:
+        """The regressor of Y Q on X.
+
+        Parameters
+        ----------
+        Q : array (n_labels, k)
+        regularization : float
+            In units of mean feature energy; larger shrinks the predictions towards the mean.
+        start : array (n_features, k), optional
+            Where the conjugate gradients begin; the direct methods have no use for it.
+        """
+        Q = np.ascontiguousarray(Q, dtype=np.float32)
+        if Q.ndim != 2 or Q.shape[0] != self.rows.n_labels:
+            raise ValueError(f"Q must have {self.rows.n_labels} rows, one per label: {Q.shape}")
+        if not regularization >= 0:
+            raise ValueError(f"regularization must be at least 0, got {regularization}")
+        solver = {"cholesky": self._cholesky, "dual": self._dual, "cg": self._cg}[self.method]
+        Z = solver(Q, max(regularization, _MINIMUM) * self.energy or 1.0, start)
+        intercept = self.label_sums @ Q / self.total - self.mean @ Z
+        return LinearMap(Z, intercept.astype(np.float32))
+
+    def gram_times(self, P: F32, regularization: float) -> F32:
+        """``(Xc'Xc + r I) P`` for the centred features, in one pass."""
+        out = self.rows.cross("X", "X", P)
+        out -= np.outer(self.total * self.mean, self.mean @ P).astype(np.float32)
+        out += np.float32(regularization * self.energy) * P
+        return out
+
+    def _right_hand_side(self, Q: F32) -> F32:
+        R = self.rows.cross("X", "Y", Q)
+        R -= np.outer(self.mean.astype(np.float32), (self.label_sums @ Q).astype(np.float32))
+        return R
+
+    # Few features: the Gram matrix.
+
+    def _cholesky(self, Q: F32, r: float, _: F32 | None) -> F32:
+        if self._gram is None:
+            d = self.rows.n_features
+            (self._gram,) = self.rows.reduce(_add_gram, (d, d), dtype=np.float64)
+            self._gram -= self.total * np.outer(self.mean, self.mean)
+        G = self._gram.copy()
+        G.flat[:: len(G) + 1] += r
+        factor = cho_factor(G, overwrite_a=True, check_finite=False)
+        return cho_solve(factor, self._right_hand_side(Q)).astype(np.float32)
+
+    # Few rows: Z = Xc' a with (Xc Xc' + r I) a = centred targets, rows scaled by sqrt(w).
+
+    def _dual(self, Q: F32, r: float, _: F32 | None) -> F32:
+        if self._stacked is None:
+            blocks = list(self.rows.map_blocks(lambda block: block))
+            X, Y = (_stack([b.side(s) for b in blocks]) for s in ("X", "Y"))
+            scale = np.sqrt(np.concatenate([_weights(b) for b in blocks]))
+            self._stacked = X, Y, scale
+            K = X @ X.T
+            K = K.toarray().astype(np.float64) if issparse(K) else K.astype(np.float64)
+            xm = X @ self.mean
+            K += float(self.mean @ self.mean) - xm[:, None] - xm[None, :]
+            self._gram = K * np.outer(scale, scale)
+        X, Y, scale = self._stacked
+        K = np.array(self._gram)
+        K.flat[:: len(K) + 1] += r
+        T = (Y @ Q - self.label_sums @ Q / self.total) * scale[:, None]
+        a = cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), T) * scale[:, None]
+        return (X.T @ a - np.outer(self.mean, a.sum(axis=0))).astype(np.float32)
+
+    # Many of both: preconditioned conjugate gradients, all columns in step.
+
+    def _cg(self, Q: F32, r: float, start: F32 | None) -> F32:
+        d, k = self.rows.n_features, Q.shape[1]
+        Z = np.zeros((d, k), dtype=np.float32) if start is None else start.astype(np.float32)
+        # A chunk holds Z, R, P, AP, and cross() needs sums of its own for each thread.
+        chunk = max(1, self.memory // (4 * d * (4 + self.rows.n_jobs)))
+        for c0 in range(0, k, chunk):
+            columns = slice(c0, c0 + chunk)
+            Z[:, columns] = self._cg_chunk(Q[:, columns], r, Z[:, columns], start is not None)
+        return Z
+
+    def _cg_chunk(self, Q: F32, r: float, Z: F32, warm: bool) -> F32:
+        d, k = self.rows.n_features, Q.shape[1]
+        n_jobs = self.rows.n_jobs
+        Z = np.ascontiguousarray(Z)
+        ridge = np.full(d, r, dtype=np.float32)
+        inverse_diagonal = (1.0 / (self.diagonal + r)).astype(np.float32)
+        mean = self.mean.astype(np.float32)
+        parts = spans(d, n_jobs)
+
+        def sums(kernel: object, *arrays: object, n_sums: int) -> list[NDArray[np.float64]]:
+            totals = np.zeros((len(parts), n_sums, k))
+            tasks = [(*arrays, *total, *part) for total, part in zip(totals, parts, strict=True)]
+            run(kernel, tasks, n_jobs)  # type: ignore[arg-type]
+            return list(totals.sum(axis=0))
+
+        def gram_times(P: F32) -> tuple[F32, NDArray[np.float64]]:
+            AP = self.rows.cross("X", "X", P)
+            shift = (self.total * (mean @ P)).astype(np.float32)
+            (curvature,) = sums(kernels.cg_curvature, P, AP, ridge, mean, shift, n_sums=1)
+            return AP, curvature
+
+        R = self._right_hand_side(Q)
+        scale = np.einsum("ij,ij->j", R, R, dtype=np.float64)  # residual of Z = 0
+        if warm:
+            R -= gram_times(Z)[0]
+        P = R * inverse_diagonal[:, None]
+        rz = np.einsum("ij,ij->j", R, P, dtype=np.float64)
+        active = np.einsum("ij,ij->j", R, R, dtype=np.float64) > self.tolerance**2 * scale
+        for _ in range(self.max_iterations):
+            if not active.any():
+                break
+            self.n_iterations += 1
+            AP, curvature = gram_times(P)
+            # A column that has converged stands still: its step is zero.
+            alpha = np.where(active & (curvature > 0), rz / np.maximum(curvature, 1e-300), 0.0)
+            rr, rz_new = sums(
+                kernels.cg_step, Z, R, P, AP, alpha.astype(np.float32), inverse_diagonal, n_sums=2
+            )
+            active &= (rr > self.tolerance**2 * scale) & (alpha > 0)
+            beta = np.where(active, rz_new / np.maximum(rz, 1e-300), 0.0).astype(np.float32)
+            tasks = [(P, R, beta, inverse_diagonal, *part) for part in parts]
+            run(kernels.cg_direction, tasks, n_jobs)
+            rz = rz_new
+        return Z
+
+
+def _weights(block: Block) -> F32:
+    return np.ones(block.X.shape[0], np.float32) if block.weights is None else block.weights
+
+
+def _stack(parts: list[Matrix]) -> Matrix:
+    return vstack(parts, format="csr") if issparse(parts[0]) else np.concatenate(parts)
+
+
+def _add_gram(block: Block, G: NDArray[np.float64]) -> None:
+    """``G += X' diag(w) X``: sparse where rows are sparse enough, BLAS otherwise."""
+    X = block.X
+    dense_is_cheaper = not issparse(X) or X.nnz > 0.1 * X.shape[0] * X.shape[1]
+    step = max(256, (1 << 22) // max(X.shape[1], 1))
+    for start in range(0, X.shape[0], step if dense_is_cheaper else max(X.shape[0], 1)):
+        part = X[start : start + step] if dense_is_cheaper else X
+        weights = _weights(block)[start : start + part.shape[0]].astype(np.float64)
+        if dense_is_cheaper:
+            D = (part.toarray() if issparse(part) else part).astype(np.float64)
+            G += D.T @ (D * weights[:, None])
+        else:
+            part = part.astype(np.float64)
+            G += (part.T @ part.multiply(weights[:, None]).tocsr()).toarray()

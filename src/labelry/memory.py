@@ -1,0 +1,51 @@
+"""How much memory there is, and refusing work that would not fit."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from labelry.errors import MemoryBudgetError
+
+log = logging.getLogger("labelry")
+
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def available() -> int:
+    """Bytes that this process may still use: free memory, within the container's limit."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                free = int(line.split()[1]) * 1024
+    for limit in map(Path, _CGROUP_LIMITS):
+        if limit.exists() and (text := limit.read_text().strip()).isdigit():
+            free = min(free, int(text))
+    return free
+
+
+def human(n_bytes: float) -> str:
+    """``1536`` as ``1.5 KiB``.
+
+    >>> human(3 << 30)
+    '3.0 GiB'
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n_bytes < 1024:
+            return f"{n_bytes:.0f} B" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:.1f} TiB"
+
+
+def require(n_bytes: int, what: str, remedy: str) -> None:
+    """Say how much memory `what` needs; raise, with the `remedy`, if there is not that much."""
+    free = available()
+    log.info("%s needs about %s of memory (%s available)", what, human(n_bytes), human(free))
+    if n_bytes > free:
+        raise MemoryBudgetError(
+            f"{what} needs about {human(n_bytes)} of memory but only {human(free)} is available: "
+            f"{remedy}"
+        )

@@ -1,0 +1,133 @@
+"""Predicted labels against true ones: the hits that every measure counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A block of rows whose predictions have been compared with the truth.
+
+    Attributes
+    ----------
+    Y : csr_array (n, c)
+        The truth, in canonical form and without explicit zeros.
+    labels : integer (n, k)
+        Predicted labels, best first; -1 where there is none.
+    hits : bool (n, k)
+        Which predicted labels are true.
+    """
+
+    Y: csr_array
+    labels: NDArray[np.integer]
+    hits: NDArray[np.bool_]
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.Y.shape[0])
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.Y.shape[1])
+
+    @property
+    def n_true(self) -> NDArray[np.int64]:
+        """The number of true labels of each row."""
+        return np.diff(self.Y.indptr).astype(np.int64)
+
+    @property
+    def true_rows(self) -> NDArray[np.int64]:
+        """The row of each entry of Y."""
+        return np.repeat(np.arange(self.n_rows), self.n_true)
+
+    def first(self, k: int) -> Matched:
+        """Return the same with the best `k` predictions only."""
+        return Matched(self.Y, self.labels[:, :k], self.hits[:, :k])
+
+
+def match(Y: Any, labels: ArrayLike) -> Matched:
+    """Check the arguments and find the hits, in O(nnz + n k log nnz)."""
+    Y = canonical(Y)
+    labels = _checked_labels(labels, *Y.shape)
+    n_rows, n_labels = Y.shape
+    # One key per (row, label); those of a canonical matrix ascend, so a search finds each.
+    starts = np.arange(n_rows, dtype=np.int64) * n_labels
+    true_keys = np.repeat(starts, np.diff(Y.indptr)) + Y.indices
+    keys = starts[:, None] + labels
+    if len(true_keys) == 0:
+        return Matched(Y, labels, np.zeros(labels.shape, dtype=bool))
+    place = np.minimum(np.searchsorted(true_keys, keys), len(true_keys) - 1)
+    return Matched(Y, labels, (true_keys[place] == keys) & (labels >= 0))
+
+
+def canonical(Y: Any) -> csr_array:
+    """`Y` as CSR with sorted, unique, nonzero entries; the argument is never changed."""
+    Y = csr_array(Y)
+    if Y.ndim != 2 or Y.shape[1] == 0:
+        raise ValueError(f"Y must have shape (n, c) with at least one label; got {Y.shape}")
+    if not (Y.has_canonical_format and Y.data.all()):
+        Y = Y.copy()
+        Y.sum_duplicates()
+        Y.eliminate_zeros()
+    return Y
+
+
+def keep_above(labels: ArrayLike, scores: ArrayLike, threshold: float) -> NDArray[np.integer]:
+    """Return the labels whose score is at least `threshold`, and -1 in place of the others.
+
+    Examples
+    --------
+    >>> keep_above([[4, 2], [1, 3]], [[0.9, 0.4], [0.6, 0.5]], 0.5)
+    array([[ 4, -1],
+           [ 1,  3]])
+    """
+    labels = np.asarray(labels)
+    return np.where(checked_scores(labels, scores) >= threshold, labels, -1)
+
+
+def checked_scores(labels: NDArray[np.integer], scores: ArrayLike) -> NDArray[np.floating]:
+    """`scores` as an array, which must have the shape of `labels`."""
+    scores = np.asarray(scores)
+    if scores.shape != labels.shape:
+        raise ValueError(
+            f"scores must have the shape of labels, {labels.shape}; got shape {scores.shape}"
+        )
+    return scores
+
+
+def check_cutoff(k: int, labels: NDArray[np.integer]) -> None:
+    """Refuse a `k` for which there are not enough predicted places."""
+    if not 1 <= k <= labels.shape[1]:
+        raise ValueError(
+            f"k must be between 1 and {labels.shape[1]}, the number of predicted places; got {k}"
+        )
+
+
+def _checked_labels(labels: ArrayLike, n_rows: int, n_labels: int) -> NDArray[np.integer]:
+    labels = np.asarray(labels)
+    if labels.ndim != 2 or len(labels) != n_rows:
+        raise ValueError(
+            f"labels must have shape ({n_rows}, k), a row for each row of Y; "
+            f"got shape {labels.shape}"
+        )
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be integers; got dtype {labels.dtype}")
+    if labels.size and not (labels.min() >= -1 and labels.max() < n_labels):
+        wrong = labels.max() if labels.min() >= -1 else labels.min()
+        raise ValueError(f"labels must be between -1 and {n_labels - 1}; got {wrong}")
+    # A label that is predicted twice in a row would be counted twice.
+    ordered = np.sort(labels, axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    if twice.any():
+        row, place = np.argwhere(twice)[0]
+        raise ValueError(
+            f"labels must not repeat within a row; "
+            f"got label {ordered[row, place]} more than once in row {row}"
+        )
+    return labels

@@ -1,0 +1,247 @@
+"""Measures of the order of the predictions: P@k, nDCG@k, recall and their propensity forms.
+
+Each is a sum over rows of something that grows place by place, divided by another such sum,
+so each is kept as `Totals`, which may be added over blocks of rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from labelry.metrics.matching import Matched, check_cutoff, match
+
+Floats = NDArray[np.float64]
+# By measure, (2, k): numerators above denominators, for the cutoffs 1, 2, ..., k.
+Totals = dict[str, Floats]
+
+BIN_NAMES = ("tail", "torso", "head")
+
+
+def precision_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
+    """Return the share of true labels among the best `k` predictions, averaged over rows.
+
+    Examples
+    --------
+    >>> precision_at_k([[1, 0, 1], [0, 1, 0]], [[0, 1], [1, 0]], k=2)
+    0.5
+    """
+    return _at_k("P", Y, labels, k)
+
+
+def recall_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
+    """Return the share of a row's true labels among its best `k`, averaged over rows."""
+    return _at_k("R", Y, labels, k)
+
+
+def ndcg_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
+    """Discounted gain, sum of 1 / log2(place + 1) over hits, as a share of a perfect ranking's."""
+    return _at_k("nDCG", Y, labels, k)
+
+
+def psp_at_k(Y: Any, labels: ArrayLike, k: int, weights: ArrayLike) -> float:
+    """Propensity-scored precision: each hit counts its label's weight; over the best possible.
+
+    Parameters
+    ----------
+    weights : (c,)
+        From `inverse_propensity`; one for each column of Y.
+
+    References
+    ----------
+    Jain, Prabhu, Varma (2016), Extreme multi-label loss functions for recommendation, tagging,
+    ranking and other missing label applications.
+    """
+    return _at_k("PSP", Y, labels, k, weights)
+
+
+def psndcg_at_k(Y: Any, labels: ArrayLike, k: int, weights: ArrayLike) -> float:
+    """Propensity-scored nDCG: each discounted hit counts its weight; over the best possible.
+
+    `weights` is as in `psp_at_k`.
+    """
+    return _at_k("PSnDCG", Y, labels, k, weights)
+
+
+def error_rate(Y: Any, labels: ArrayLike) -> float:
+    """Return the share of rows whose first prediction is wrong: the multiclass error."""
+    return 1.0 - precision_at_k(Y, labels, k=1)
+
+
+def inverse_propensity(
+    train_counts: ArrayLike,
+    n_train: int,
+    *,
+    a: float = 0.55,
+    b: float = 1.5,
+    n_labels: int | None = None,
+) -> Floats:
+    """Weight of each label, 1 / p_l = 1 + C (N_l + B)^-A, with C = (ln n - 1) (B + 1)^A.
+
+    For n < 3 the formula would give propensities above one; there C is zero.
+
+    Parameters
+    ----------
+    train_counts : (c,)
+        N_l, the number of training rows of each label.
+    n_train : int
+        n, the number of training rows.
+    a, b : float
+        A and B. Custom: 0.5 and 0.4 for Wikipedia sets, 0.6 and 2.6 for Amazon sets, otherwise
+        the defaults.
+    n_labels : int, optional
+        Give weights to this many labels; those after `train_counts` have N_l = 0.
+
+    Examples
+    --------
+    >>> inverse_propensity([1, 100], n_train=1000, n_labels=3).round(2)
+    array([6.91, 1.77, 8.82])
+    """
+    if n_train < 1:
+        raise ValueError(f"n_train must be at least 1; got {n_train}")
+    counts = pad_counts(train_counts, n_labels)
+    c = max(np.log(n_train) - 1.0, 0.0) * (b + 1.0) ** a
+    return 1.0 + c * (counts + b) ** -a
+
+
+def frequency_bins(
+    train_counts: ArrayLike, limits: tuple[int, int] = (5, 50), *, n_labels: int | None = None
+) -> NDArray[np.int64]:
+    """Bin of each label by its number of training rows: 0 tail, 1 torso, 2 head.
+
+    A label is in the tail up to ``limits[0]`` rows (none included), in the torso up to
+    ``limits[1]``, and in the head above.
+
+    Examples
+    --------
+    >>> frequency_bins([0, 5, 6, 50, 51])
+    array([0, 0, 1, 1, 2])
+    """
+    if not 0 <= limits[0] < limits[1]:
+        raise ValueError(f"limits must be two ascending numbers, 0 or more; got {limits}")
+    return np.searchsorted(limits, pad_counts(train_counts, n_labels), side="left")
+
+
+def pad_counts(train_counts: ArrayLike, n_labels: int | None) -> Floats:
+    """`train_counts`, checked, with zeros for the labels that training did not know."""
+    counts = np.asarray(train_counts, dtype=np.float64)
+    if counts.ndim != 1 or (counts < 0).any():
+        raise ValueError(
+            "train_counts must be one number, 0 or more, for each label; "
+            f"got shape {counts.shape} with minimum {counts.min(initial=0):g}"
+        )
+    if n_labels is None:
+        return counts
+    if len(counts) > n_labels:
+        raise ValueError(
+            f"train_counts must have at most {n_labels} entries, the number of labels; "
+            f"got {len(counts)}"
+        )
+    return np.pad(counts, (0, n_labels - len(counts)))
+
+
+def ranking_totals(block: Matched, weights: Floats | None = None) -> Totals:
+    """Totals of P, nDCG and R, and with `weights` of PSP and PSnDCG."""
+    numerators = _numerators(block, block.hits, weights)
+    denominators = _denominators(block, weights)
+    return {name: np.stack([numerators[name], denominators[name]]) for name in numerators}
+
+
+def binned_totals(block: Matched, weights: Floats, bins: NDArray[np.int64]) -> dict[str, Totals]:
+    """For each bin of labels, the totals of its own labels.
+
+    P, nDCG, PSP and PSnDCG keep the denominators of the whole, so the bins add up to it. R is the
+    recall within the bin: of a row's true labels in the bin, averaged over the rows that
+    have any.
+    """
+    denominators = _denominators(block, weights)
+    true_bins, true_rows = bins[block.Y.indices], block.true_rows
+    by_bin: dict[str, Totals] = {}
+    for number, name in enumerate(BIN_NAMES):
+        hits = block.hits & (bins[block.labels] == number)
+        n_true = np.bincount(true_rows[true_bins == number], minlength=block.n_rows)
+        rows_with = np.full(hits.shape[1], float(np.count_nonzero(n_true)))
+        numerators = _numerators(block, hits, weights) | {"R": _recall(hits, n_true)}
+        under = denominators | {"R": rows_with}
+        by_bin[name] = {key: np.stack([numerators[key], under[key]]) for key in numerators}
+    return by_bin
+
+
+def ratio(totals: Floats) -> Floats:
+    """Numerators over denominators; nan where the denominator is zero."""
+    numerator, denominator = totals
+    return np.divide(
+        numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0
+    )
+
+
+def check_weights(weights: ArrayLike, n_labels: int) -> Floats:
+    """`weights` as floats, which must be one for each label."""
+    weights = np.asarray(weights, dtype=np.float64)
+    if weights.shape != (n_labels,):
+        raise ValueError(
+            f"weights must have shape ({n_labels},), one for each column of Y; "
+            f"got shape {weights.shape}"
+        )
+    return weights
+
+
+def _at_k(
+    measure: str, Y: Any, labels: ArrayLike, k: int, weights: ArrayLike | None = None
+) -> float:
+    block = match(Y, labels)
+    check_cutoff(k, block.labels)
+    checked = None if weights is None else check_weights(weights, block.n_labels)
+    return float(ratio(ranking_totals(block.first(k), checked)[measure])[-1])
+
+
+def _numerators(block: Matched, hits: NDArray[np.bool_], weights: Floats | None) -> Totals:
+    n_true = block.n_true
+    sums = {"P": _precision(hits), "nDCG": _ndcg(hits, n_true), "R": _recall(hits, n_true)}
+    if weights is not None:
+        gains = hits * weights[block.labels]  # a label of -1 takes some weight, but is no hit
+        sums |= {"PSP": _precision(gains), "PSnDCG": _ndcg(gains, n_true)}
+    return sums
+
+
+def _denominators(block: Matched, weights: Floats | None) -> Totals:
+    rows = np.full(block.hits.shape[1], float(block.n_rows))
+    sums = {"P": rows, "nDCG": rows, "R": rows}
+    if weights is not None:
+        best = _best_gains(block, weights)
+        sums |= {"PSP": _precision(best), "PSnDCG": _ndcg(best, block.n_true)}
+    return sums
+
+
+# Each takes gains (n, k), which are zero where there is no hit, and sums over rows: (k,).
+
+
+def _precision(gains: NDArray[Any]) -> Floats:
+    return gains.sum(axis=0).cumsum() / np.arange(1, gains.shape[1] + 1)
+
+
+def _recall(gains: NDArray[Any], n_true: NDArray[np.int64]) -> Floats:
+    return (gains / np.maximum(n_true, 1)[:, None]).sum(axis=0).cumsum()
+
+
+def _ndcg(gains: NDArray[Any], n_true: NDArray[np.int64]) -> Floats:
+    places = np.arange(gains.shape[1])
+    discount = 1.0 / np.log2(places + 2)
+    # ideal[i, j]: all of row i's true labels first, up to place j
+    ideal = discount.cumsum()[np.minimum(places, np.maximum(n_true, 1)[:, None] - 1)]
+    return ((gains * discount).cumsum(axis=1) / ideal).sum(axis=0)
+
+
+def _best_gains(block: Matched, weights: Floats) -> Floats:
+    """Return the largest weights of each row's true labels, best first: (n, k)."""
+    k = block.hits.shape[1]
+    gains = np.zeros((block.n_rows, k))
+    rows = block.true_rows
+    weight = weights[block.Y.indices]
+    weight = weight[np.lexsort((-weight, rows))]
+    place = np.arange(len(rows)) - block.Y.indptr[rows]
+    kept = place < k
+    gains[rows[kept], place[kept]] = weight[kept]
+    return gains

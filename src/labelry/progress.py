@@ -1,0 +1,129 @@
+"""Progress of long work: a bar on a terminal, log lines elsewhere, nothing unless asked for.
+
+Code that takes long says so with `phase`; who wants to see it (the command line does) wraps the
+call in `shown`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol, TextIO
+
+Advance = Callable[[int], None]
+
+
+class Display(Protocol):
+    """Something that shows phases to a person."""
+
+    @contextmanager
+    def phase(self, name: str, total: int | None, unit: str) -> Iterator[Advance]:
+        """Show one phase; the function it yields is called with the number of units done."""
+        ...
+
+
+_display: ContextVar[Display | None] = ContextVar("labelry_display", default=None)
+
+
+@contextmanager
+def phase(name: str, total: int | None = None, unit: str = "steps") -> Iterator[Advance]:
+    """A named piece of long work, of `total` units if that is known.
+
+    Examples
+    --------
+    >>> with phase("counting", total=3) as advance:
+    ...     for _ in range(3):
+    ...         advance(1)
+    """
+    display = _display.get()
+    if display is None:
+        yield lambda _: None
+        return
+    with display.phase(name, total, unit) as advance:
+        yield advance
+
+
+@contextmanager
+def shown(stream: TextIO | None = None) -> Iterator[None]:
+    """Show the phases of the work inside on `stream` (default: standard error)."""
+    stream = sys.stderr if stream is None else stream
+    display: Display = Bars(stream) if stream.isatty() else Lines(stream)
+    token = _display.set(display)
+    try:
+        yield
+    finally:
+        _display.reset(token)
+
+
+class Bars:
+    """Live bars with phase, rate and time left."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=stream)
+
+    @contextmanager
+    def phase(self, name: str, total: int | None, unit: str) -> Iterator[Advance]:
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f} {task.fields[unit]} {task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        ]
+        with Progress(*columns, console=self._console) as bars:
+            task = bars.add_task(name, total=total, unit=unit, rate="")
+            start = time.monotonic()
+
+            def advance(done: int) -> None:
+                rate = (bars.tasks[0].completed + done) / max(time.monotonic() - start, 1e-9)
+                bars.update(task, advance=done, rate=f"({rate:,.1f}/s)")
+
+            yield advance
+            if total is None:
+                bars.update(task, total=bars.tasks[0].completed)
+
+
+class Lines:
+    """Plain lines: when a phase begins, every few seconds, and when it ends."""
+
+    interval = 5.0
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @contextmanager
+    def phase(self, name: str, total: int | None, unit: str) -> Iterator[Advance]:
+        start = last = time.monotonic()
+        done = 0
+
+        def advance(n: int) -> None:
+            nonlocal done, last
+            done += n
+            now = time.monotonic()
+            if now - last >= self.interval:
+                last = now
+                of = "" if total is None else f" of {total:,}"
+                left = (
+                    "" if total is None else f", {(now - start) * (total - done) / done:.0f} s left"
+                )
+                self._say(f"{name}: {done:,}{of} {unit}, {done / (now - start):,.1f}/s{left}")
+
+        yield advance
+        seconds = time.monotonic() - start
+        self._say(f"{name}: {f'{done:,} {unit} in ' if done else ''}{seconds:.1f} s")
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)

@@ -1,0 +1,209 @@
+"""The command line as a person uses it: real processes, real files, exit codes, messages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from labelry.cli.data_commands import frequency_curve
+from labelry.cli.system_flags import _parser
+
+LABELRY = [sys.executable, "-c", "from labelry.cli import main; main()"]
+WORDS = {"cat": "cat purrs whiskers", "dog": "dog barks bone", "fish": "fish swims water"}
+
+
+def labelry(*arguments: object, code: int = 0, **options: object) -> subprocess.CompletedProcess:
+    """Run a command and check its exit code."""
+    result = subprocess.run(
+        [*LABELRY, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+        **options,
+    )
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents about animals as JSONL, and a model trained on them."""
+    folder = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(60):
+        animals = rng.choice(list(WORDS), size=rng.integers(1, 3), replace=False).tolist()
+        words = rng.permutation(" ".join(WORDS[a] for a in animals).split())
+        rows.append({"text": " ".join(words), "labels": animals})
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (folder / "train.jsonl").write_text("".join(lines[:45]))
+    (folder / "test.jsonl").write_text("".join(lines[45:]))
+    model = folder / "model.labelry"
+    labelry("train", folder / "train.jsonl", "--out", model, "--loss", "logistic", "--C", 10)
+    return folder
+
+
+@pytest.fixture
+def xc(tmp_path: Path) -> Path:
+    path = tmp_path / "small.txt"
+    path.write_text("3 4 2\n0,1 0:1 2:0.5\n1 3:2\n 1:1\n")
+    return path
+
+
+def test_help_names_every_command() -> None:
+    text = labelry("--help").stdout
+    for command in ("train", "predict", "evaluate", "inspect", "stats", "convert"):
+        assert command in text
+        shown = labelry(command, "--help").stdout
+        assert "Example: labelry" in shown
+    assert "labelry 0." in labelry("--version").stdout
+
+
+def test_train_help_has_the_parameters_of_the_systems() -> None:
+    text = labelry("train", "--help").stdout
+    assert "--max-sweeps" in text
+    assert "--normalize" in text
+    assert "--no-normalize" in text
+    assert "Weight of the losses against the regulariser" in text
+    assert "squared_hinge|logistic" in text
+
+
+def test_evaluate(folder: Path) -> None:
+    result = labelry("evaluate", folder / "model.labelry", folder / "test.jsonl", "--json")
+    values = json.loads(result.stdout)
+    assert values["rows"] == 15
+    assert values["P@1"] > 90
+    assert 0 < values["P@3"] <= 100
+    assert {"nDCG@5", "PSP@1", "AUC", "ECE", "seconds"} <= set(values)
+    assert "evaluating: 15 rows" in result.stderr  # progress is not on standard output
+    table = labelry(
+        "evaluate", folder / "model.labelry", folder / "test.jsonl", "--by-frequency", "-q"
+    )
+    assert "torso P" in table.stdout
+    assert table.stderr == ""
+
+
+def test_predict(folder: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.csv"
+    new.write_text("text\nthe cat purrs\nbone and barks\n")  # no label column
+    lines = labelry("predict", folder / "model.labelry", new, "-k", 2).stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["labels"][0] for row in rows] == ["cat", "dog"]
+    assert all(len(row["labels"]) == len(row["scores"]) == 2 for row in rows)
+    out = tmp_path / "out.jsonl.gz"
+    labelry("predict", folder / "model.labelry", new, "-k", 2, "--out", out)
+    assert gzip.decompress(out.read_bytes()).decode().splitlines() == lines
+    again = labelry("predict", folder / "model.labelry", new, "--out", out, code=2)
+    assert "already exists" in again.stderr
+
+
+def test_inspect(folder: Path) -> None:
+    found = json.loads(labelry("inspect", folder / "model.labelry", "--json").stdout)
+    assert found["system"] == "one-vs-rest"
+    assert found["n_labels"] == 3
+    assert found["parameters"]["C"] == 10
+    assert "coef_" in labelry("inspect", folder / "model.labelry").stdout
+
+
+def test_train_refuses_before_it_trains(folder: Path) -> None:
+    model, train = folder / "model.labelry", folder / "train.jsonl"
+    assert "already exists" in labelry("train", train, "--out", model, code=2).stderr
+    bad = labelry("train", train, "--out", folder / "x", "--system", "oracle", code=2)
+    assert "unknown system 'oracle'; there are: one-vs-rest" in bad.stderr
+    bad = labelry("train", train, "--out", folder / "x", "--loss", "squared", code=2)
+    assert "'squared' is not one of: squared_hinge, logistic" in bad.stderr.replace("\n", " ")
+    bad = labelry("train", train, "--out", folder / "x", "--los", "logistic", code=2)
+    assert "No such option" in bad.stderr
+    bad = labelry("train", train, "--out", folder / "x", "--C", "-1", code=2)
+    assert "C must be positive, got -1" in bad.stderr
+    assert not (folder / "x").exists()
+
+
+def test_same_seed_same_bytes(folder: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        labelry("train", folder / "train.jsonl", "--out", tmp_path / name, "--seed", 4, "-q")
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+def test_stats(xc: Path) -> None:
+    values = json.loads(labelry("stats", xc, "--json").stdout)
+    assert (values["n_rows"], values["n_features"], values["n_labels"]) == (3, 4, 2)
+    assert values["rows_without_labels"] == 1
+    shown = labelry("stats", xc).stdout
+    assert "rows without labels" in shown
+    assert "█" in shown
+
+
+def test_convert_and_back(xc: Path, tmp_path: Path) -> None:
+    for step, name in enumerate(["a.npz", "b.svmlight.gz", "c.xc.xz", "d.txt.zst"]):
+        result = labelry("convert", xc, tmp_path / name, "--json", "-q")
+        assert json.loads(result.stdout)["rows"] == 3, step
+    labelry("convert", tmp_path / "d.txt.zst", tmp_path / "back.txt", "-q")
+    assert json.loads(labelry("stats", tmp_path / "back.txt", "--json").stdout) == json.loads(
+        labelry("stats", xc, "--json").stdout
+    )
+    assert "already exists" in labelry("convert", xc, tmp_path / "a.npz", code=2).stderr
+
+
+def test_errors_name_the_place(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_text("2 3 2\n0 0:1\n1 7:1\n")
+    error = labelry("stats", bad, "-q", code=2).stderr
+    assert error.count("\n") == 1
+    assert f"{bad}:3:" in error
+    assert "7" in error
+    assert "no such file" in labelry("stats", tmp_path / "none.txt", code=2).stderr.lower()
+    assert labelry("inspect", tmp_path, code=2).stderr.startswith("labelry: ")
+
+
+def test_interrupt_leaves_no_traceback_and_no_model(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{i % 400} " + " ".join(f"{f}:1" for f in sorted({*rng.integers(0, 5000, 60)})) + "\n"
+        for i in range(4000)
+    ]
+    (tmp_path / "big.txt").write_text("4000 5000 400\n" + "".join(lines))
+    endless = ["--tolerance", "1e-9", "--max-sweeps", "10000000"]
+    process = subprocess.Popen(
+        [*LABELRY, "train", "big.txt", "--out", "model", *endless],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    while "needs about" not in process.stderr.readline():  # training begins
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    assert process.returncode not in (0, None)
+    assert "Traceback" not in rest
+    assert not (tmp_path / "model").exists()
+
+
+def test_frequency_curve_falls_from_left_to_right() -> None:
+    lines = frequency_curve(np.array([1000, 100, 10, 1, 1, 0]), width=20, height=4)
+    assert len(lines) == 6
+    assert lines[0].startswith("    1,000 |█")
+    assert lines[0].endswith(" ")
+    assert lines[-1].rstrip().endswith("5")
+    assert frequency_curve(np.zeros(3)) == ["(no label has any row)"]
+
+
+def test_flag_values_take_the_narrowest_type() -> None:
+    from typing import Literal
+
+    parse = _parser([int | Literal["auto"], float | None])
+    assert parse("auto") == "auto"
+    assert parse("3") == 3
+    assert isinstance(parse("3"), int)
+    assert parse("0.5") == 0.5

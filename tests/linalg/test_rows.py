@@ -1,0 +1,99 @@
+"""Passes: one block equals many, weights, counting, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.sparse import coo_array, csr_array, csr_matrix, random_array
+
+from labelry.linalg.rows import Block, Rows, as_matrix
+
+X = random_array((53, 17), density=0.3, rng=0, format="csr", dtype=np.float32)
+Y = random_array((53, 9), density=0.2, rng=1, format="csr", dtype=np.float32)
+M = np.random.default_rng(2).standard_normal((17, 4)).astype(np.float32)
+WEIGHTS = np.random.default_rng(3).random(53, dtype=np.float32)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("block_rows", [None, 1, 10, 53, 1000])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_cross_is_the_same_in_any_blocks(dense, block_rows, weights) -> None:
+    rows = Rows(X.toarray() if dense else X, Y, weights=weights, block_rows=block_rows)
+    W = np.eye(53) if weights is None else np.diag(weights)
+    expected = Y.toarray().T @ W @ X.toarray() @ M
+    assert_allclose(rows.cross("Y", "X", M), expected, rtol=1e-4, atol=1e-5)
+    x, xx, y, total = rows.totals()
+    assert_allclose(x, W.diagonal() @ X.toarray(), rtol=1e-5)
+    assert_allclose(xx, W.diagonal() @ X.toarray() ** 2, rtol=1e-5)
+    assert_allclose(y, W.diagonal() @ Y.toarray(), rtol=1e-5)
+    assert total == pytest.approx(W.diagonal().sum(), rel=1e-6)
+
+
+def test_blocks_cover_the_rows_in_order() -> None:
+    rows = Rows(X, Y, block_rows=10)
+    starts = list(rows.map_blocks(lambda block: (block.start, block.X.shape[0])))
+    assert starts == [(0, 10), (10, 10), (20, 10), (30, 10), (40, 10), (50, 3)]
+
+
+def test_passes_are_counted() -> None:
+    rows = Rows(X, Y, block_rows=10)
+    rows.cross("X", "X", M)
+    rows.totals()
+    list(rows.map_blocks(lambda block: None))
+    assert rows.n_passes == 3
+
+
+def test_reduce_sums_several_arrays_in_one_pass() -> None:
+    def add(block: Block, counts: np.ndarray, total: np.ndarray) -> None:
+        counts += block.X.sum(axis=0)
+        total += block.X.shape[0]
+
+    rows = Rows(X, block_rows=7)
+    counts, total = rows.reduce(add, (17,), (1,), dtype=np.float64)
+    assert_allclose(counts, X.toarray().sum(axis=0), rtol=1e-6)
+    assert total[0] == 53
+    assert rows.n_passes == 1
+
+
+@pytest.mark.parametrize("kind", [csr_matrix, coo_array, lambda A: A.tocsc()])
+def test_every_sparse_kind_becomes_csr_array(kind) -> None:
+    matrix = as_matrix(kind(X.astype(np.float64)))
+    assert isinstance(matrix, csr_array)
+    assert matrix.dtype == np.float32
+    assert_allclose(matrix.toarray(), X.toarray())
+
+
+def test_what_is_given_stays_as_it_is() -> None:
+    given = csr_array((np.ones(3, np.float32), [2, 0, 0], [0, 3]), shape=(1, 3))
+    assert as_matrix(given).toarray().tolist() == [[2, 0, 1]]
+    assert given.indices.tolist() == [2, 0, 0]
+    assert np.shares_memory(as_matrix(X).data, X.data)  # no copy where none is needed
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_index_out_of_range_is_refused(index: int) -> None:
+    bad = csr_array((np.ones(1, np.float32), [0], [0, 1]), shape=(1, 3))
+    bad.indices[0] = index
+    with pytest.raises(ValueError, match="matrix of 3 columns has an index out of range"):
+        Rows(bad)
+
+
+def test_errors_name_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match="X has 53 rows but Y has 9"):
+        Rows(X, Y[:9])
+    with pytest.raises(ValueError, match=r"weights must have shape \(53,\), got \(3,\)"):
+        Rows(X, Y, weights=np.ones(3))
+    with pytest.raises(ValueError, match="block_rows must be at least 1, got 0"):
+        Rows(X, block_rows=0)
+    with pytest.raises(ValueError, match="M must have 9 rows, one per column of Y"):
+        Rows(X, Y).cross("X", "Y", M)
+    with pytest.raises(ValueError, match="no labels"):
+        Rows(X).cross("Y", "X", M)
+    with pytest.raises(ValueError, match="n_jobs must be at least 1"):
+        Rows(X, n_jobs=0)
+
+
+def test_no_rows_and_no_columns() -> None:
+    assert Rows(X[:0], Y[:0]).cross("Y", "X", M).tolist() == np.zeros((9, 4)).tolist()
+    assert Rows(X, Y).cross("X", "X", M[:, :0]).shape == (17, 0)
