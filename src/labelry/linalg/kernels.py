@@ -11,12 +11,23 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from labelry.linalg.prefetch import AHEAD, LINE, prefetch
+
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
 # Sums may be reordered (so that they vectorise), but NaN and infinity keep their meaning.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-_TILE = 16  # rows whose products stay in cache between the two halves of a cross
+_TILE = 128  # rows whose products stay in cache between the two halves of a cross
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _fetch_ahead(indices: Ints, p: int, last: int, M: F32, col0: int, col1: int) -> None:
+    """Ask for the part of a row of M that the nonzero `AHEAD` places after p will need."""
+    if p + AHEAD < last:
+        start = np.int64(indices[p + AHEAD]) * M.shape[1]
+        for offset in range(4 * (start + col0), 4 * (start + col1), LINE):
+            prefetch(M, offset)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -36,12 +47,15 @@ def multiply_rows(
 
     Four rows of M at a time, so that a row of the result is loaded and stored a quarter as often.
     """
+    last = indptr[row1]
     for i in range(row0, row1):
         z = out[i - shift, col0:col1]
         z[:] = 0.0
         p = indptr[i]
         end = indptr[i + 1]
         while p + 4 <= end:
+            for q in range(p, p + 4):
+                _fetch_ahead(indices, q, last, M, col0, col1)
             v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
             m0, m1 = M[indices[p], col0:col1], M[indices[p + 1], col0:col1]
             m2, m3 = M[indices[p + 2], col0:col1], M[indices[p + 3], col0:col1]
@@ -49,6 +63,7 @@ def multiply_rows(
                 z[c] += (v0 * m0[c] + v1 * m1[c]) + (v2 * m2[c] + v3 * m3[c])
             p += 4
         while p < end:
+            _fetch_ahead(indices, p, last, M, col0, col1)
             v = data[p]
             m = M[indices[p], col0:col1]
             for c in range(z.size):
@@ -70,9 +85,11 @@ def scatter_rows(
     shift: int,
 ) -> None:
     """``out[:, cols] += A[row0:row1].T @ Z[row0 - shift : row1 - shift, cols]``, A in CSR."""
+    last = indptr[row1]
     for i in range(row0, row1):
         z = Z[i - shift, col0:col1]
         for p in range(indptr[i], indptr[i + 1]):
+            _fetch_ahead(indices, p, last, out, col0, col1)
             v = data[p]
             o = out[indices[p], col0:col1]
             for c in range(z.size):

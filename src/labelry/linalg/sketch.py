@@ -106,7 +106,24 @@ def randomized_eigh(
     Q = range_finder(apply, size, n_columns, n_passes=n_passes, rng=rng)
     if Q.shape[1] == 0:
         return Eigenpairs(np.zeros((size, 0), dtype=np.float32), np.zeros(0, dtype=np.float32))
-    return _principal(apply(Q), rank, 1e-5)  # Alg. 1, lines 8-10
+    vectors, values = _principal(apply(Q), rank, 1e-5)  # Alg. 1, lines 8-10
+    return Eigenpairs(_with_fixed_signs(_polar(vectors)), values)
+
+
+def _polar(V: F32) -> F32:
+    """The orthonormal matrix nearest to V: V (V'V)^-1/2.
+
+    Directions with small values come out of the division above with errors of float32
+    relative to the largest value.
+    """
+    squares, U = eigh(gram(V))
+    return V @ ((U / np.sqrt(squares)) @ U.T).astype(np.float32)
+
+
+def _with_fixed_signs(V: F32) -> F32:
+    """Each column times +1 or -1, so that its largest entry is positive."""
+    largest = np.take_along_axis(V, np.abs(V).argmax(axis=0)[None], axis=0)
+    return V * np.where(largest < 0, np.float32(-1), np.float32(1))
 
 
 def randomized_svd(
