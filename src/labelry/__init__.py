@@ -14,13 +14,27 @@ if TYPE_CHECKING:
     from labelry.errors import DataError, LabelryError, ModelError
     from labelry.evaluation import evaluate
     from labelry.systems import load
+    from labelry.systems.label_embedding import (
+        CCA,
+        CPLST,
+        PCA,
+        PLST,
+        CompressedSensing,
+        Rembrandt,
+    )
 
 __all__ = [
+    "CCA",
+    "CPLST",
+    "PCA",
+    "PLST",
+    "CompressedSensing",
     "DataError",
     "Dataset",
     "LabelryError",
     "ModelError",
     "OneVsRest",
+    "Rembrandt",
     "TextFeatures",
     "__version__",
     "evaluate",
@@ -28,11 +42,17 @@ __all__ = [
 ]
 
 _HOME = {
+    "CCA": "systems.label_embedding",
+    "CPLST": "systems.label_embedding",
+    "CompressedSensing": "systems.label_embedding",
     "DataError": "errors",
     "Dataset": "data",
     "LabelryError": "errors",
     "ModelError": "errors",
     "OneVsRest": "baselines",
+    "PCA": "systems.label_embedding",
+    "PLST": "systems.label_embedding",
+    "Rembrandt": "systems.label_embedding",
     "TextFeatures": "data",
     "evaluate": "evaluation",
     "load": "systems",

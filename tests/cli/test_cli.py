@@ -61,7 +61,7 @@ def xc(tmp_path: Path) -> Path:
 
 def test_help_names_every_command() -> None:
     text = labelry("--help").stdout
-    for command in ("train", "predict", "evaluate", "inspect", "stats", "convert"):
+    for command in ("train", "predict", "evaluate", "embed", "inspect", "stats", "convert"):
         assert command in text
         shown = labelry(command, "--help").stdout
         assert "Example: labelry" in shown
@@ -112,6 +112,29 @@ def test_inspect(folder: Path) -> None:
     assert found["n_labels"] == 3
     assert found["parameters"]["C"] == 10
     assert "coef_" in labelry("inspect", folder / "model.labelry").stdout
+
+
+@pytest.mark.parametrize("decoder", ["neighbours", "logistic", "least-squares"])
+def test_rembrandt(folder: Path, tmp_path: Path, decoder: str) -> None:
+    model = tmp_path / "model"
+    train = ("train", folder / "train.jsonl", "--out", model, "--system", "rembrandt")
+    result = labelry(*train, "--embedding-dim", 3, "--decoder", decoder)
+    assert "regression for 3 random labels" in result.stderr
+    values = json.loads(labelry("evaluate", model, folder / "test.jsonl", "--json").stdout)
+    assert values["P@1"] > 90
+    assert values["AUC"] > 90
+    bad = labelry(*train, "--force", "--loss", "logistic", code=2)
+    assert "--loss is not for rembrandt" in bad.stderr.replace("\n", " ")
+
+
+def test_embed(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "labels.npy"
+    arguments = ("embed", folder / "train.jsonl", "--out", out, "--embedding-dim", 2)
+    written = json.loads(labelry(*arguments, "--json", "-q").stdout)
+    assert (written["labels"], written["dimensions"]) == (3, 2)
+    assert np.load(out).shape == (3, 2)
+    assert Path(f"{out}.labels.txt").read_text().split() == ["cat", "dog", "fish"]
+    assert "already exists" in labelry(*arguments, code=2).stderr
 
 
 def test_train_refuses_before_it_trains(folder: Path) -> None:

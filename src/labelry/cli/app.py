@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("train", cls=SystemCommand)(model_commands.train)
 app.command("predict")(model_commands.predict)
 app.command("evaluate")(model_commands.evaluate)
+app.command("embed", cls=SystemCommand)(model_commands.embed)
 app.command("inspect")(model_commands.inspect)
 app.command("stats")(data_commands.stats)
 app.command("convert")(data_commands.convert)

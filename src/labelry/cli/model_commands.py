@@ -15,7 +15,7 @@ import typer
 
 from labelry.cli import options
 from labelry.cli.options import print_json, progress_shown
-from labelry.cli.system_flags import check_applies, given_parameters, parameters_of
+from labelry.cli.system_flags import check_applies, given_parameters
 
 if TYPE_CHECKING:
     from labelry.estimator import LabelRanker
@@ -48,14 +48,9 @@ def train(
     from labelry import modelfile
     from labelry.data import read
     from labelry.progress import phase
-    from labelry.systems import system_class
 
-    given = given_parameters(context)
-    cls = system_class(system)
-    check_applies(system, given)
+    estimator = _estimator(context, system, seed, jobs)
     modelfile.check_writable(out, force=force)  # before an hour of training, not after
-    common = {"random_state": seed, "n_jobs": jobs}
-    given |= {name: common[name] for name in common if name in parameters_of(system)}
     with progress_shown(quiet):
         with phase(f"reading {data.name}"):
             dataset = read(
@@ -68,11 +63,10 @@ def train(
                 n_jobs=jobs,
             )
         start = time.perf_counter()
-        model = cls(**given).fit_dataset(dataset)
+        model = estimator.fit_dataset(dataset)
         seconds = time.perf_counter() - start
         with phase(f"saving {out.name}"):
-            # The number of threads is of this run, not of the model.
-            model.set_params(**{k: None for k in ("n_jobs",) if k in model.get_params()})
+            model.set_params(n_jobs=None)  # of this run, not of the model
             model.save(out, force=force)
     size = modelfile.inspect(out)["size_bytes"]
     if json:
@@ -92,6 +86,72 @@ def train(
             f"{seconds:.1f} s; {size / 1e6:,.1f} MB in {out}",
             err=True,
         )
+
+
+def _estimator(context: typer.Context, system: str, seed: int, jobs: int | None) -> LabelRanker:
+    """The unfitted estimator that the flags describe."""
+    from labelry.systems import system_class
+
+    given = given_parameters(context)
+    cls = system_class(system)
+    check_applies(system, given)
+    return cls(**given, random_state=seed, n_jobs=jobs)
+
+
+def embed(
+    context: typer.Context,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Labelled rows, any format.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="labels.npy (with the names beside it), or .txt or .vec for word2vec's format.",
+        ),
+    ],
+    system: Annotated[
+        str, typer.Option("--system", help="rembrandt, plst, cplst, cca, pca, compressed-sensing.")
+    ] = "rembrandt",
+    seed: options.Seed = 0,
+    jobs: options.Jobs = None,
+    force: options.Force = False,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    label_separator: options.LabelSeparator = "|",
+    label_names: options.LabelNames = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write a vector for each label: near each other where rows like both.
+
+    Example: labelry embed train.jsonl.gz --out labels.npy --embedding-dim 100
+    """
+    from labelry.data import read
+    from labelry.embeddings import export_embedding
+    from labelry.progress import phase
+
+    estimator = _estimator(context, system, seed, jobs)
+    if "embedding_dim" not in estimator.get_params():
+        raise typer.BadParameter(f"{system} has no label embedding")
+    if "decoder" not in given_parameters(context):
+        estimator.set_params(decoder="least-squares")  # the embedding needs none: the cheapest
+    with progress_shown(quiet):
+        with phase(f"reading {data.name}"):
+            dataset = read(
+                data,
+                format,
+                text_column=text_column,
+                label_column=label_column,
+                label_separator=label_separator,
+                label_names=label_names,
+                n_jobs=jobs,
+            )
+        model = estimator.fit_dataset(dataset)
+        files = export_embedding(out, model.label_embedding_, model.classes_.tolist(), force=force)
+    if json:
+        n_labels, dim = model.label_embedding_.shape
+        print_json({"labels": n_labels, "dimensions": dim, "files": [str(f) for f in files]})
 
 
 def predict(
@@ -274,10 +334,7 @@ def inspect(model: Model, json: options.Json = False) -> None:
 def _load(path: Path, jobs: int | None) -> LabelRanker:
     from labelry.systems import load
 
-    ranker = load(path)
-    if "n_jobs" in ranker.get_params():
-        ranker.set_params(n_jobs=jobs)
-    return ranker
+    return load(path).set_params(n_jobs=jobs)
 
 
 def _width(ranker: LabelRanker) -> int | None:

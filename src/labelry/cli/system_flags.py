@@ -93,7 +93,7 @@ def _parameter(
         else ", ".join(f"{system} {value}" for system, value in defaults.items())
     )
     common: dict[str, Any] = {
-        "help": f"{text} [default: {said}] ({', '.join(defaults)})",
+        "help": f"{text} Default {said}. For {', '.join(defaults)}.",
         "callback": keep,
         "expose_value": False,
         "show_default": False,

@@ -11,6 +11,12 @@ from labelry.estimator import LabelRanker
 
 SYSTEMS: dict[str, str] = {
     "one-vs-rest": "labelry.baselines:OneVsRest",
+    "rembrandt": "labelry.systems.label_embedding:Rembrandt",
+    "pca": "labelry.systems.label_embedding:PCA",
+    "compressed-sensing": "labelry.systems.label_embedding:CompressedSensing",
+    "plst": "labelry.systems.label_embedding:PLST",
+    "cplst": "labelry.systems.label_embedding:CPLST",
+    "cca": "labelry.systems.label_embedding:CCA",
 }
 
 

@@ -1,0 +1,65 @@
+"""Label scores that are linear in the embedded row."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from labelry.decoders.random_features import RandomFeatures
+from labelry.linalg.sketch import gram
+from labelry.linalg.topk import topk_blocks
+from labelry.state import storable
+
+F32 = NDArray[np.float32]
+Ints = NDArray[np.integer]
+Link = Literal["identity", "softmax", "sigmoid"]
+
+_LINKS = {"identity": lambda S: S, "softmax": lambda S: softmax(S, axis=1), "sigmoid": expit}
+
+
+@storable
+class LinearDecoder(NamedTuple):
+    """Scores link(phi(z) coef + intercept).
+
+    Attributes
+    ----------
+    coef : array (m, n_labels)
+    intercept : array (n_labels,)
+    link : {"identity", "softmax", "sigmoid"}
+        "softmax" and "sigmoid" give probabilities.
+    features : RandomFeatures or None
+        The map phi; None for the identity.
+    """
+
+    coef: F32
+    intercept: F32
+    link: Link = "identity"
+    features: RandomFeatures | None = None
+
+    def scores(self, Z: F32) -> F32:
+        """Scores of all labels for a block of embedded rows."""
+        F = Z if self.features is None else self.features(Z)
+        S = F @ self.coef
+        S += self.intercept
+        return _LINKS[self.link](S)
+
+    def topk(self, Z: F32, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
+        """The k best labels of each embedded row, and their scores: exact, over all labels."""
+        return topk_blocks(lambda rows: self.scores(Z[rows]), len(Z), self.coef.shape[1], k, n_jobs)
+
+
+def least_squares_decoder(V: F32, mean: F32 | None = None) -> LinearDecoder:
+    """Back from Y V to Y by the pseudo-inverse of V: just V' when V is orthonormal.
+
+    Parameters
+    ----------
+    V : array (n_labels, k)
+    mean : array (n_labels,), optional
+        Mean label vector of an embedding of centred labels: what V does not reach of it is added.
+    """
+    D = np.linalg.pinv(gram(V), hermitian=True).astype(np.float32) @ V.T  # (V'V)^+ V'
+    offset = np.zeros(len(V), dtype=np.float32) if mean is None else mean - (mean @ V) @ D
+    return LinearDecoder(D, offset.astype(np.float32))

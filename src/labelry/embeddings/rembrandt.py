@@ -1,0 +1,80 @@
+"""Rembrandt: response embedding via randomized techniques.
+
+Mineiro, Karampatziakis: Fast label embeddings via randomized linear algebra, 2015, Algorithm 2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelry.embeddings.embedding import Embedding
+from labelry.linalg.sketch import randomized_eigh
+from labelry.linalg.solve import LinearMap, Ridge
+from labelry.progress import phase
+
+F32 = NDArray[np.float32]
+
+
+def rembrandt(
+    ridge: Ridge,
+    embedding_dim: int,
+    *,
+    regularization: float = 1.0,
+    n_oversamples: int = 20,
+    n_passes: int = 1,
+    center: bool = False,
+    rng: np.random.Generator,
+) -> Embedding:
+    """Leading eigenpairs of Y'HY, the covariance of what a ridge regression predicts (Alg. 2).
+
+    H is the hat matrix of the regression on X. Y'HY = A'A where A stacks the predictions X Z* on
+    sqrt(r) Z*: the predictions themselves when there is no ridge. It is only ever applied to
+    thin matrices, each time by one regression and one more pass.
+
+    Parameters
+    ----------
+    ridge : Ridge
+        The regression on the rows; its factorisation is shared with whoever solves next.
+    regularization : float
+        Ridge in units of mean feature energy. Larger makes the embedding follow the few
+        strongest features; too small, and with many features it only finds the most
+        frequent labels.
+    n_oversamples, n_passes : int
+        p and q of the paper.
+    center : bool
+        Leave the mean label vector out: Y is centred, as in CPLST.
+
+    Notes
+    -----
+    Costs n_passes + 1 regressions for embedding_dim + n_oversamples targets. Fewer dimensions
+    come back when the rank of the predictions is smaller.
+    """
+    rows = ridge.rows
+
+    def apply(Q: F32) -> F32:
+        with phase(f"regression for {Q.shape[1]} random labels"):
+            Z = ridge.solve(Q, regularization)  # Alg. 2, line 5
+            return label_response(ridge, Z, center=center)  # Y'(X Z)
+
+    # Alg. 2, lines 3-10: randomized PCA of the operator Q -> Y'X Z(Q).
+    pairs = randomized_eigh(
+        apply,
+        rows.n_labels,
+        embedding_dim,
+        n_oversamples=n_oversamples,
+        n_passes=n_passes,
+        rng=rng,
+    )
+    return Embedding(*pairs)
+
+
+def label_response(ridge: Ridge, Z: LinearMap, *, center: bool = False) -> F32:
+    """Y' times the predictions of a regressor, (n_labels, k), in one pass.
+
+    With `center`, the mean of the predictions is taken off first.
+    """
+    offset = -(ridge.mean @ Z.coef) if center else Z.intercept
+    out = ridge.rows.cross("Y", "X", Z.coef)
+    out += np.outer(ridge.label_sums, offset).astype(np.float32)
+    return out

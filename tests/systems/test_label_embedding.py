@@ -1,0 +1,120 @@
+"""Rembrandt and its relatives as estimators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.sparse import csr_array, random_array
+
+from labelry.linalg.rows import Rows
+from labelry.linalg.solve import Ridge
+from labelry.systems.label_embedding import CCA, CPLST, PCA, PLST, CompressedSensing, Rembrandt
+
+SYSTEMS = [Rembrandt, PLST, CPLST, CompressedSensing, CCA, PCA]
+DECODERS = ["neighbours", "least-squares", "logistic"]
+
+
+def planted(n: int = 400, d: int = 40, c: int = 30, seed: int = 0) -> tuple[csr_array, csr_array]:
+    """Labels that depend on the features through eight directions."""
+    rng = np.random.default_rng(seed)
+    X = random_array((n, d), density=0.4, rng=rng, format="csr", dtype=np.float32)
+    W = rng.standard_normal((d, 8)) @ rng.standard_normal((8, c))
+    scores = X @ W
+    scores -= scores.mean(axis=0)  # no label is right everywhere
+    return X, csr_array((scores >= np.sort(scores, axis=1)[:, [-3]]).astype(np.float32))
+
+
+X, Y = planted()
+TRAIN, TEST = slice(0, 300), slice(300, 400)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_learns_planted_labels(system, decoder: str) -> None:
+    if (system, decoder) == (PCA, "least-squares"):
+        pytest.skip("the components of the features say nothing about labels without a decoder")
+    model = system(embedding_dim=20, decoder=decoder, normalize=False).fit(X[TRAIN], Y[TRAIN])
+    chance = np.asarray(Y.mean(axis=0)).max()
+    assert model.score(X[TEST], Y[TEST]) > chance + 0.1
+    assert model.label_embedding_.shape == (30, 20)
+
+
+def test_all_dimensions_equal_plain_ridge() -> None:
+    model = Rembrandt(
+        embedding_dim=30,
+        decoder="least-squares",
+        regressor_regularization=0.1,
+        normalize=False,
+    ).fit(X, Y)
+    ridge = Ridge(Rows(X, Y)).solve(np.eye(30, dtype=np.float32), 0.1)
+    assert_allclose(model.score_all(X), ridge(X), atol=1e-4)
+
+
+def test_cplst_equals_rembrandt_on_centred_labels() -> None:
+    """CPLST: the directions of centred labels, decoded back with the mean added."""
+    options = {"embedding_dim": 6, "decoder": "least-squares", "normalize": False, "n_passes": 3}
+    cplst = CPLST(**options).fit(X, Y)
+    mean = Y.toarray().mean(axis=0)
+    ridge = Ridge(Rows(X, Y.toarray() - mean))
+    from labelry.embeddings import rembrandt
+
+    V, _ = rembrandt(ridge, 6, n_passes=3, rng=np.random.default_rng(0))
+    W = ridge.solve(V, cplst._regressor_ridge(Rows(X, Y)))
+    assert_allclose(cplst.score_all(X), W(X) @ V.T + mean, atol=2e-3)
+
+
+def test_energy_captured_by_a_smaller_embedding_is_a_prefix() -> None:
+    small, large = (
+        Rembrandt(embedding_dim=dim, n_passes=3, decoder="least-squares").fit(X, Y)
+        for dim in (4, 10)
+    )
+    assert_allclose(small.spectrum_, large.spectrum_[:4], rtol=1e-3)
+
+
+def test_auto_dimension_is_one_of_the_candidates() -> None:
+    model = Rembrandt(embedding_dim="auto").fit(X, Y)
+    assert model.label_embedding_.shape[1] in (25,)
+    tiny = Rembrandt(embedding_dim="auto").fit(X, Y[:, :3])
+    assert tiny.label_embedding_.shape[1] <= 3
+
+
+def test_similar_labels() -> None:
+    frequent = np.argsort(-Y.toarray().sum(axis=0))[:10]
+    pairs = csr_array(np.repeat(Y.toarray()[:, frequent], 2, axis=1))  # each label has a twin
+    model = Rembrandt(embedding_dim=10).fit(X, pairs)
+    for label in range(20):
+        names, cosine = model.similar_labels(label, k=3)
+        assert names[0] == label ^ 1
+        assert cosine[0] == pytest.approx(1.0, abs=1e-3)
+    with pytest.raises(ValueError, match="unknown label 'x'"):
+        model.similar_labels("x")
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize(
+    ("A", "B"),
+    [
+        (X, np.ones((400, 3))),  # every label on every row
+        (np.zeros((6, 4)), np.eye(6, 4)),  # no features at all; rows without labels
+        (np.ones((5, 2)), np.eye(5, 9)),  # labels without rows; duplicate rows
+        (np.ones((1, 1)), np.ones((1, 2))),  # one row
+    ],
+)
+def test_odd_data_gives_finite_scores(decoder: str, A, B: np.ndarray) -> None:
+    model = Rembrandt(embedding_dim=5, decoder=decoder).fit(A, csr_array(B))
+    labels, scores = model.predict_topk(A, k=2)
+    assert np.isfinite(scores[np.asarray(labels) >= 0]).all()
+    assert not np.isnan(scores).any()
+
+
+def test_errors_name_the_parameter() -> None:
+    for parameters, message in (
+        ({"embedding_dim": 0}, "embedding_dim must be at least 1, got 0"),
+        ({"decoder": "magic"}, "decoder must be one of neighbours, logistic, least-squares"),
+        ({"feature_map": "linear"}, "feature_map must be one of None, gaussian, laplacian"),
+        ({"regularization": -1}, "regularization must be at least 0, got -1"),
+        ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Rembrandt(**parameters).fit(X, Y)
