@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from labelry.decoders.logistic_kernels import exp_row
 from labelry.decoders.random_features import RandomFeatures
+from labelry.linalg.parallel import run, spans
 from labelry.linalg.sketch import gram
 from labelry.linalg.topk import topk_blocks
 from labelry.state import storable
@@ -41,14 +44,44 @@ class LinearDecoder(NamedTuple):
 
     def scores(self, Z: F32) -> F32:
         """Scores of all labels for a block of embedded rows."""
+        return _LINKS[self.link](self._logits(Z))
+
+    def topk(self, Z: F32, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
+        """The k best labels of each embedded row, and their scores: exact, over all labels.
+
+        A link keeps the order, so only the best are turned into probabilities.
+        """
+        norms = np.zeros(len(Z), dtype=np.float32)  # log of the sum of exponentials, for softmax
+
+        def logits(rows: slice) -> F32:
+            S = self._logits(Z[rows])
+            if self.link == "softmax":
+                tasks = [(S, norms[rows], *span) for span in spans(len(S), n_jobs)]
+                run(_log_sums, tasks, n_jobs)
+            return S
+
+        labels, best = topk_blocks(logits, len(Z), self.coef.shape[1], k, n_jobs)
+        if self.link == "softmax":
+            return labels, np.exp(best - norms[:, None])
+        return labels, _LINKS[self.link](best)
+
+    def _logits(self, Z: F32) -> F32:
         F = Z if self.features is None else self.features(Z)
         S = F @ self.coef
         S += self.intercept
-        return _LINKS[self.link](S)
+        return S
 
-    def topk(self, Z: F32, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """The k best labels of each embedded row, and their scores: exact, over all labels."""
-        return topk_blocks(lambda rows: self.scores(Z[rows]), len(Z), self.coef.shape[1], k, n_jobs)
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+def _log_sums(S: F32, out: F32, row0: int, row1: int) -> None:
+    """``out = log(exp(S).sum(axis=1))``."""
+    x = np.empty(S.shape[1], dtype=np.float32)
+    bits = np.empty(S.shape[1], dtype=np.int32)
+    for i in range(row0, row1):
+        x[:] = S[i]
+        top = x.max()
+        exp_row(x, top, bits, bits.view(np.float32))
+        out[i] = top + np.log(x.sum())
 
 
 def least_squares_decoder(V: F32, mean: F32 | None = None) -> LinearDecoder:
