@@ -30,8 +30,15 @@ format: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/parse.py
+	$(BIN)/python benchmarks/text.py
 	$(BIN)/python benchmarks/check_metrics.py
-	$(if $(LABELRY_DATA),$(BIN)/python benchmarks/one_vs_rest.py $(LABELRY_DATA))
+	$(BIN)/python benchmarks/scale.py --part 0.01
+ifdef LABELRY_DATA
+	$(BIN)/python benchmarks/one_vs_rest.py
+	$(BIN)/python benchmarks/rembrandt.py "$(LABELRY_DATA)" multilabel
+	$(BIN)/python benchmarks/rembrandt.py "$(LABELRY_DATA)" siblings
+	$(BIN)/python benchmarks/rembrandt.py "$(LABELRY_DATA)" aloi
+endif
 
 # One stamp file for each set of extras, so that an install happens once and after changes.
 $(VENV)/bin/python:

@@ -106,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", type=float, default=0.01, help="share of the full number of rows")
     parser.add_argument("--dim", type=int, default=500)
-    parser.add_argument("--regularization", type=float, default=10.0)
+    parser.add_argument("--regularization", type=float, default=128.0)
     parser.add_argument("--tolerance", type=float, default=1e-3)
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=None)

@@ -10,6 +10,7 @@ import typer
 
 from labelry.cli import options
 from labelry.cli.options import print_json, progress_shown
+from labelry.cli.reading import Reading, reads_data
 
 if TYPE_CHECKING:
     from labelry.data.statistics import Statistics
@@ -17,33 +18,22 @@ if TYPE_CHECKING:
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
+@reads_data
 def stats(
     file: Annotated[Path, typer.Argument(help="Data in any readable format, compressed or not.")],
-    format: options.Format = None,
-    text_column: options.TextColumn = None,
-    label_column: options.LabelColumn = None,
-    label_separator: options.LabelSeparator = "|",
-    jobs: options.Jobs = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Say how large a dataset is and how its labels are spread.
 
     Example: labelry stats train.txt.gz
     """
-    from labelry.data import read
     from labelry.data.statistics import describe
-    from labelry.progress import phase
 
-    with progress_shown(quiet), phase(f"reading {file.name}"):
-        dataset = read(
-            file,
-            format,
-            text_column=text_column,
-            label_column=label_column,
-            label_separator=label_separator,
-            n_jobs=jobs,
-        )
+    with progress_shown(quiet):
+        dataset = reading.read(file)
     statistics = describe(dataset)
     if json:
         print_json(statistics.to_dict())
@@ -88,6 +78,7 @@ def frequency_curve(frequencies: np.ndarray, width: int = 60, height: int = 8) -
     return lines
 
 
+@reads_data
 def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="Data in any readable format.")],
     target: Annotated[
@@ -98,38 +89,32 @@ def convert(
             ".svmlight.gz, .xc, .npz, .jsonl.zst, .csv, .parquet, .fasttext.",
         ),
     ],
-    format: options.Format = None,
     to: Annotated[
         str | None, typer.Option("--to", help="Format of OUT.", show_default="from its suffix")
     ] = None,
-    text_column: options.TextColumn = None,
-    label_column: options.LabelColumn = None,
-    label_separator: options.LabelSeparator = "|",
-    label_names: options.LabelNames = None,
-    jobs: options.Jobs = None,
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Write a dataset in another format.
 
     Example: labelry convert train.txt.gz train.npz
     """
-    from labelry.data import read, write
+    from labelry.data import write
     from labelry.progress import phase
 
     with progress_shown(quiet):
-        with phase(f"reading {source.name}"):
-            dataset = read(
-                source,
-                format,
-                text_column=text_column,
-                label_column=label_column,
-                label_separator=label_separator,
-                label_names=label_names,
-                n_jobs=jobs,
-            )
+        dataset = reading.read(source)
         with phase(f"writing {target.name}"):
-            write(dataset, target, to, label_separator=label_separator, force=force, n_jobs=jobs)
+            write(
+                dataset,
+                target,
+                to,
+                label_separator=reading.label_separator,
+                force=force,
+                n_jobs=reading.jobs,
+            )
     if json:
         print_json({"rows": dataset.n_rows, "labels": dataset.n_labels, "out": str(target)})

@@ -15,6 +15,7 @@ import typer
 
 from labelry.cli import options
 from labelry.cli.options import print_json, progress_shown
+from labelry.cli.reading import Reading, reads_data
 from labelry.cli.system_flags import check_applies, given_parameters
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model directory.")]
 
 
+@reads_data
 def train(
     context: typer.Context,
     data: Annotated[Path, typer.Argument(metavar="TRAIN", help="Training data, any format.")],
@@ -31,37 +33,23 @@ def train(
         str, typer.Option("--system", help="What to train; see the parameters below.")
     ] = "one-vs-rest",
     seed: options.Seed = 0,
-    jobs: options.Jobs = None,
     force: options.Force = False,
-    format: options.Format = None,
-    text_column: options.TextColumn = None,
-    label_column: options.LabelColumn = None,
-    label_separator: options.LabelSeparator = "|",
-    label_names: options.LabelNames = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Train a model and write it to a directory.
 
     Example: labelry train train.jsonl.gz --out tagger.labelry --system one-vs-rest --loss logistic
     """
     from labelry import modelfile
-    from labelry.data import read
     from labelry.progress import phase
 
-    estimator = _estimator(context, system, seed, jobs)
+    estimator = _estimator(context, system, seed, reading.jobs)
     modelfile.check_writable(out, force=force)  # before an hour of training, not after
     with progress_shown(quiet):
-        with phase(f"reading {data.name}"):
-            dataset = read(
-                data,
-                format,
-                text_column=text_column,
-                label_column=label_column,
-                label_separator=label_separator,
-                label_names=label_names,
-                n_jobs=jobs,
-            )
+        dataset = reading.read(data)
         start = time.perf_counter()
         model = estimator.fit_dataset(dataset)
         seconds = time.perf_counter() - start
@@ -98,6 +86,7 @@ def _estimator(context: typer.Context, system: str, seed: int, jobs: int | None)
     return cls(**given, random_state=seed, n_jobs=jobs)
 
 
+@reads_data
 def embed(
     context: typer.Context,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Labelled rows, any format.")],
@@ -113,40 +102,25 @@ def embed(
         str, typer.Option("--system", help="rembrandt, plst, cplst, cca, pca, compressed-sensing.")
     ] = "rembrandt",
     seed: options.Seed = 0,
-    jobs: options.Jobs = None,
     force: options.Force = False,
-    format: options.Format = None,
-    text_column: options.TextColumn = None,
-    label_column: options.LabelColumn = None,
-    label_separator: options.LabelSeparator = "|",
-    label_names: options.LabelNames = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Write a vector for each label: near each other where rows like both.
 
     Example: labelry embed train.jsonl.gz --out labels.npy --embedding-dim 100
     """
-    from labelry.data import read
     from labelry.embeddings import export_embedding
-    from labelry.progress import phase
 
-    estimator = _estimator(context, system, seed, jobs)
+    estimator = _estimator(context, system, seed, reading.jobs)
     if "embedding_dim" not in estimator.get_params():
         raise typer.BadParameter(f"{system} has no label embedding")
     if "decoder" not in given_parameters(context):
         estimator.set_params(decoder="least-squares")  # the embedding needs none: the cheapest
     with progress_shown(quiet):
-        with phase(f"reading {data.name}"):
-            dataset = read(
-                data,
-                format,
-                text_column=text_column,
-                label_column=label_column,
-                label_separator=label_separator,
-                label_names=label_names,
-                n_jobs=jobs,
-            )
+        dataset = reading.read(data)
         model = estimator.fit_dataset(dataset)
         files = export_embedding(out, model.label_embedding_, model.classes_.tolist(), force=force)
     if json:
@@ -154,6 +128,7 @@ def embed(
         print_json({"labels": n_labels, "dimensions": dim, "files": [str(f) for f in files]})
 
 
+@reads_data
 def predict(
     model: Model,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows to label, any format.")],
@@ -163,28 +138,19 @@ def predict(
         typer.Option("--out", "-o", help="File to write.", show_default="standard output"),
     ] = None,
     force: options.Force = False,
-    format: options.Format = None,
-    text_column: options.TextColumn = None,
-    jobs: options.Jobs = None,
     quiet: options.Quiet = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Print the best labels of each row as JSON lines, in row order.
 
     Example: labelry predict tagger.labelry new.jsonl -k 3
     """
-    from labelry.data import read_blocks
     from labelry.estimator import rows_of
     from labelry.progress import phase
 
-    ranker = _load(model, jobs)
-    blocks = read_blocks(
-        file,
-        format,
-        text_column=text_column,
-        label_column="",  # labels are not needed
-        n_features=_width(ranker),
-        n_jobs=jobs,
-    )
+    ranker = _load(model, reading.jobs)
+    blocks = reading.unlabelled_blocks(file, n_features=_width(ranker))
     with (
         progress_shown(quiet),
         _output(out, force) as target,
@@ -203,6 +169,7 @@ def _write_predictions(ranker: LabelRanker, X: Any, k: int, target: TextIO) -> N
         target.write(json_.dumps(row, ensure_ascii=False) + "\n")
 
 
+@reads_data
 def evaluate(
     model: Model,
     data: Annotated[Path, typer.Argument(metavar="TEST", help="Labelled rows, any format.")],
@@ -219,36 +186,20 @@ def evaluate(
     by_frequency: Annotated[
         bool, typer.Option("--by-frequency", help="Also for head, torso and tail labels.")
     ] = False,
-    format: options.Format = None,
-    text_column: options.TextColumn = None,
-    label_column: options.LabelColumn = None,
-    label_separator: options.LabelSeparator = "|",
-    label_names: options.LabelNames = None,
-    jobs: options.Jobs = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Measure a model on labelled rows; every measure is a percentage.
 
     Example: labelry evaluate tagger.labelry test.jsonl.gz --json
     """
-    from labelry.data import read
     from labelry.evaluation import evaluate as measure
-    from labelry.progress import phase
 
-    ranker = _load(model, jobs)
+    ranker = _load(model, reading.jobs)
     with progress_shown(quiet):
-        with phase(f"reading {data.name}"):
-            dataset = read(
-                data,
-                format,
-                text_column=text_column,
-                label_column=label_column,
-                label_separator=label_separator,
-                label_names=label_names,
-                n_features=_width(ranker),
-                n_jobs=jobs,
-            )
+        dataset = reading.read(data, n_features=_width(ranker))
         result = measure(
             ranker,
             dataset,

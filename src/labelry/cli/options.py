@@ -8,7 +8,6 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,36 +19,6 @@ Jobs = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what is there.")]
-
-_READING = "Reading the data"
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        help="xc, svmlight, npz, jsonl, csv, tsv, parquet or fasttext.",
-        show_default="recognised from the content",
-        rich_help_panel=_READING,
-    ),
-]
-TextColumn = Annotated[
-    str | None,
-    typer.Option(help="Column or key that holds the text.", rich_help_panel=_READING),
-]
-LabelColumn = Annotated[
-    str | None,
-    typer.Option(help="Column or key that holds the labels.", rich_help_panel=_READING),
-]
-LabelSeparator = Annotated[
-    str,
-    typer.Option(help="Between labels in a CSV or TSV cell.", rich_help_panel=_READING),
-]
-LabelNames = Annotated[
-    Path | None,
-    typer.Option(
-        help="File with the name of label i on line i, for feature formats.",
-        rich_help_panel=_READING,
-    ),
-]
 
 
 @contextmanager
