@@ -1,11 +1,11 @@
 """The logistic decoder: from an embedded row to label probabilities (Alg. 3, line 5).
 
-Minibatches in coordinates in which the features are uncorrelated and of like variance, so that
-a step along the gradient is the second-order step C^-1 g of the paper, C the covariance of
-the features. Steps have momentum and are divided by the root mean square of the
+Minibatches, in coordinates in which the features are uncorrelated and of like variance, so that
+a step along the gradient is the second-order step C^-1 g of the paper, C the covariance of the
+features. Steps have momentum, and those of a label are divided by the root mean square of its
 gradient: the curvature p (1 - p) of the loss differs a thousandfold between two classes and
-many, and between frequent and rare labels, and one rate serves them all. The rate falls along a
-cosine, and to a quarter whenever the held-out loss no longer falls.
+many, and between frequent labels and rare ones, and so one rate serves them all. The rate falls
+along a cosine, and to a quarter whenever the held-out loss no longer falls.
 """
 
 from __future__ import annotations
@@ -31,14 +31,26 @@ RowSource = Callable[[Ints], F32]  # row numbers -> whitened features
 _EXACT = 5000  # labels up to which the loss is over all of them
 _NEGATIVES = 64  # labels in a shortlist beside the true ones
 _DECORRELATE = 1024  # features up to which they are decorrelated; beyond, only scaled
-_RIDGE = 1.0  # of the mean variance: directions of less variance than that stay smaller
-_LEAST = 1e-4  # the same, for features that are only scaled
-_RATE, _FASTEST = 6.0, 0.1  # first step of a coefficient: 6 / number of features, at most 0.1
-_PENALTY = 2.0  # of independent labels; classes that compete need none
 _BATCH = 1024
 _BLOCK_ROWS = 4096
+_FASTEST = 0.1  # largest first step of a coefficient
+_CROWDED = 1 / 3  # factor on the rate where features are not decorrelated
 _PATIENCE = 2  # epochs without a better held-out loss until the rate falls
 _SLOWER, _SLOWEST = 0.25, 0.05  # factor of that fall; training stops below the second
+
+
+class _Kind(NamedTuple):
+    """What differs between softmax and sigmoids; the numbers from held-out rows of ALOI, Bibtex
+    and Delicious."""
+
+    residuals: Callable[..., None]
+    rate: float  # first step of a coefficient, times the number of features
+    ridge: float  # in the whitening, of the mean variance: lesser directions stay smaller
+    penalty: float
+
+
+_SOFTMAX = _Kind(kernels.softmax_rows, rate=6.0, ridge=1.0, penalty=0.0)
+_SIGMOID = _Kind(kernels.sigmoid_rows, rate=1.0, ridge=3.0, penalty=5.0)
 
 
 def fit_logistic(
@@ -71,14 +83,14 @@ def fit_logistic(
     features : function from (b, k) to (b, m), optional
         Feature map, applied to a minibatch at a time: the n x m features are never stored.
     max_epochs : int, optional
-        Passes over the rows, along which the rate falls to zero. By default 30, or 10 where
+        Passes over the rows, along which the rate falls to zero. By default 30, or 15 where
         an epoch is dear: with a feature map or shortlists.
     held_out : float
         Share of the rows (a few thousand at most) that judge when to stop; 0 uses all rows for
         training, and the last coefficients.
     regularization : float, optional
         Weight of half the squared coefficients (of the whitened features) against the sum of the
-        losses; larger helps rare labels. By default 2, and 0 if `multiclass`.
+        losses; larger helps rare labels. By default 5, and 0 if `multiclass`.
     n_negatives : int, optional
         Work on a shortlist for each row: its labels and this many others, three quarters of
         them those that score best. By default all labels up to 5000 labels, 64 beyond.
@@ -93,7 +105,7 @@ def fit_logistic(
     Notes
     -----
     An epoch costs 4 flops per row, feature and label (or label of a shortlist). Shortlists are
-    found three times, each for 2 flops per row, feature and label. Memory: 5 arrays of the size
+    found three times, each for 2 flops per row, feature and label. Memory: 4 arrays of the size
     of coef, and n x k floats.
 
     Examples
@@ -112,20 +124,21 @@ def fit_logistic(
     if n_negatives is None and Y.shape[1] > _EXACT:
         n_negatives = _NEGATIVES
     if max_epochs is None:
-        max_epochs = 30 if features is None and n_negatives is None else 10
+        max_epochs = 30 if features is None and n_negatives is None else 15
+    kind = _SOFTMAX if multiclass else _SIGMOID
     if regularization is None:
-        regularization = 0.0 if multiclass else _PENALTY
+        regularization = kind.penalty
     order = rng.permutation(len(Z))
     n_judges = min(int(held_out * len(Z)), max(1000, 2_000_000 // Y.shape[1]))
     judges, rows = np.sort(order[:n_judges]), order[n_judges:]
-    whitening, source = _whiten(Z, features, np.sort(rows))
-    residuals = kernels.softmax_rows if multiclass else kernels.sigmoid_rows
-    loss = _Loss(source, Y, residuals, resolve_jobs(n_jobs))
-    if n_negatives is not None:
-        loss = _ShortlistLoss(source, Y, residuals, resolve_jobs(n_jobs), n_negatives, rng)
+    whitening, source = _whiten(Z, features, np.sort(rows), kind.ridge)
+    common = (source, Y, kind.residuals, resolve_jobs(n_jobs))
+    loss = _Loss(*common) if n_negatives is None else _ShortlistLoss(*common, n_negatives, rng)
     W = np.zeros((Y.shape[1], len(whitening.mean) + 1), dtype=np.float32)
     W[:, -1] = _prior_logits(Y[rows], multiclass)
-    W = _minimise(loss, W, rows, judges, max_epochs, regularization, rng)
+    crowding = 1.0 if whitening.transform.ndim == 2 else _CROWDED
+    rate = min(_FASTEST, kind.rate * crowding / W.shape[1])
+    W = _minimise(loss, W, rows, judges, max_epochs, rate, regularization, rng)
     return whitening.undone(W)
 
 
@@ -167,7 +180,7 @@ class _Whitening(NamedTuple):
 
 
 def _whiten(
-    Z: F32, features: Callable[[F32], F32] | None, rows: Ints
+    Z: F32, features: Callable[[F32], F32] | None, rows: Ints, ridge: float
 ) -> tuple[_Whitening, RowSource]:
     """The whitening of the given rows, and where to get whitened minibatches of all rows.
 
@@ -185,9 +198,8 @@ def _whiten(
     mean = total / len(rows)
     if decorrelate:
         variance, P = np.linalg.eigh(squares / len(rows) - np.outer(mean, mean))
-        ridge = _RIDGE
     else:
-        variance, P, ridge = squares / len(rows) - mean**2, np.ones(m), _LEAST
+        variance, P, ridge = squares / len(rows) - mean**2, np.ones(m), 1e-4
     variance = np.maximum(variance, 0.0)
     T = P / np.sqrt(variance + (ridge * variance.mean() or 1.0))
     whitening = _Whitening(mean.astype(np.float32), T.astype(np.float32))
@@ -323,7 +335,7 @@ class _Stepper:
 
     def __init__(self, W: F32, n_jobs: int) -> None:
         self.W = W.copy()
-        self.mean, self.square = np.zeros_like(W), np.zeros_like(W)
+        self.mean, self.square = np.zeros_like(W), np.zeros(len(W), dtype=np.float32)
         self.n_steps = np.zeros(len(W), dtype=np.int64)
         self.n_jobs = n_jobs
 
@@ -339,11 +351,11 @@ def _minimise(
     rows: Ints,
     judges: Ints,
     max_epochs: int,
+    first_rate: float,
     regularization: float,
     rng: np.random.Generator,
 ) -> F32:
     """Coefficients after training, or those of the epoch that the judges liked best."""
-    first_rate = min(_FASTEST, _RATE / W.shape[1])
     n_batches = -(-len(rows) // int(np.clip(len(rows) // 64, 32, _BATCH)))
     penalty = regularization / n_batches
     prepare_at = {0, max_epochs // 4, max_epochs // 2}

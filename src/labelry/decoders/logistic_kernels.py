@@ -27,7 +27,7 @@ _C5, _C6 = np.float32(1 / 120), np.float32(1 / 720)
 
 MOMENTUM = 0.9  # of the gradient
 MEMORY = 0.99  # of its square
-_TINY = np.float32(1e-6)  # gradients far below this do not matter
+_TINY = 1e-6  # gradients far below this do not matter
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -199,21 +199,25 @@ def step_rows(
 ) -> None:
     """A step of the rows ``labels[first:last]`` of W, whose gradients are ``G[first:last]``.
 
-    Along the running mean of the gradient (momentum), over its root mean square: `mean` and
-    `square`, over the `n_steps` that a label had. The penalty spares the intercept, which is
-    the last column.
+    Along the running mean of the gradient (momentum), over its root mean square: `mean` (of a
+    row) and `square` (one number), over the `n_steps` that a label had. The penalty spares the
+    intercept, which is the last column.
     """
-    b1, b2 = np.float32(MOMENTUM), np.float32(MEMORY)
+    b1 = np.float32(MOMENTUM)
+    pull = np.float32(penalty)
     for t in range(first, last):
         j = labels[t]
         n_steps[j] += 1
-        w, m, v, g = W[j], mean[j], square[j], G[t]
-        # Both means start at zero: divide by the weight that they have seen so far.
-        scale = np.float32(rate / (1.0 - MOMENTUM ** n_steps[j]))
-        correct = np.float32(1.0 / (1.0 - MEMORY ** n_steps[j]))
+        w, m, g = W[j], mean[j], G[t]
         for q in range(w.size - 1):
-            g[q] += np.float32(penalty) * w[q]
+            g[q] += pull * w[q]
+        energy = np.float32(0.0)
         for q in range(w.size):
             m[q] = b1 * m[q] + (_ONE - b1) * g[q]
-            v[q] = b2 * v[q] + (_ONE - b2) * g[q] * g[q]
-            w[q] -= scale * m[q] / (np.sqrt(v[q] * correct) + _TINY)
+            energy += g[q] * g[q]
+        square[j] = MEMORY * square[j] + (1.0 - MEMORY) * energy / w.size
+        # Both means start at zero: divide by the weight that they have seen so far.
+        root = np.sqrt(square[j] / (1.0 - MEMORY ** n_steps[j])) + _TINY
+        scale = np.float32(rate / (1.0 - MOMENTUM ** n_steps[j]) / root)
+        for q in range(w.size):
+            w[q] -= scale * m[q]
