@@ -40,8 +40,8 @@ _SLOWER, _SLOWEST = 0.25, 0.05  # factor of that fall; training stops below the 
 
 
 class _Kind(NamedTuple):
-    """What differs between softmax and sigmoids; the numbers from held-out rows of ALOI, Bibtex
-    and Delicious."""
+    """What differs between softmax and sigmoids; the numbers were chosen on held-out training
+    rows of ALOI, Bibtex and Delicious."""
 
     residuals: Callable[..., None]
     rate: float  # first step of a coefficient, times the number of features

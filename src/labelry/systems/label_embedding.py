@@ -54,7 +54,7 @@ class Rembrandt(LabelRanker):
         smallest that is as good as any on held-out rows.
     decoder : {"neighbours", "logistic", "least-squares"}
         "neighbours" votes among similar training rows: best with many labels per row or few rows
-        per label. "logistic" gives calibrated probabilities: best with many rows per label.
+        per label. "logistic" gives probabilities: best with many rows per label.
         "least-squares" is the embedding's own transpose: immediate.
     regularization : float
         Ridge for the embedding, in units of mean feature energy.
@@ -73,7 +73,7 @@ class Rembrandt(LabelRanker):
         Scale of the random features, as a factor on the median rule; larger is smoother.
     max_epochs : int, optional
         Most passes of the logistic decoder, which stops early on held-out rows. By default 30,
-        or 10 where a pass is dear: with a feature map, or more than 5000 labels.
+        or 15 where a pass is dear: with a feature map, or more than 5000 labels.
     n_oversamples, n_passes : int
         p and q of the paper; rarely need adjustment.
     normalize : bool
