@@ -108,11 +108,6 @@ class Rows:
         self.n_jobs = resolve_jobs(n_jobs)
         self.n_passes = 0
 
-    @property
-    def sparse(self) -> bool:
-        """Whether X is sparse."""
-        return issparse(self._X)
-
     def swapped(self) -> Rows:
         """The same rows with X and Y in each other's place."""
         if self._Y is None:
