@@ -28,7 +28,7 @@ def figures(train: Dataset, test: Dataset) -> dict[Setting, list[float]]:
     """P@1/3/5 of each setting (ridge of the regressor, whitening exponent, sharpness)."""
     X, X_test = scaled_rows(train.X), scaled_rows(test.X)
     ridge = Ridge(Rows(X, train.Y))
-    V, _ = rembrandt(ridge, 150, rng=np.random.default_rng(0))
+    V = rembrandt(ridge, 150, rng=np.random.default_rng(0)).vectors
     found = {}
     for r, whitening, sharpness in product(RIDGES, WHITENINGS, SHARPNESSES):
         W = ridge.solve(V, r)

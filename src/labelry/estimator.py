@@ -85,9 +85,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         X : sparse or dense matrix (n_rows, n_features), or list of str
         y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
         """
-        labels = encode_labels(y)
-        dense = labels.form == "indicator" and not issparse(y)
-        return self._fit_encoded(X, labels, "dense" if dense else labels.form)
+        return self._fit_encoded(X, *encoded(y))
 
     def fit_dataset(self, dataset: Dataset) -> Self:
         """As `fit`, from what was read from a file; the labels keep their names."""
@@ -97,7 +95,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         labels = EncodedLabels(dataset.Y, classes, "multilabel", form)
         return self._fit_encoded(rows_of(dataset), labels, form)
 
-    def _fit_encoded(self, X: Any, labels: EncodedLabels, form: str) -> Self:
+    def _fit_encoded(self, X: Any, labels: EncodedLabels, form: str, **options: Any) -> Self:
         matrix = self._features(X, fit=True)
         Y = labels.indicator
         if Y.shape[0] != matrix.shape[0]:
@@ -107,7 +105,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         self.n_rows_ = int(Y.shape[0])
         self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int32)
         with self._threads():
-            self._fit(matrix, Y, np.random.default_rng(self.random_state))
+            self._fit(matrix, Y, np.random.default_rng(self.random_state), **options)
         return self
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray[Any], F32]:
@@ -176,11 +174,15 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         fitted = fitted_attributes(self)
         classes = fitted.pop("classes_")
         state = {name: pack(value, name, arrays) for name, value in fitted.items()}
+        parameters = {
+            name: pack(value, f"parameters.{name}", arrays)
+            for name, value in self.get_params(deep=False).items()
+        }
         state["classes_dtype"] = "O" if classes.dtype == object else classes.dtype.str
         modelfile.save(
             path,
             system=self.system,
-            parameters=self.get_params(deep=False),
+            parameters=parameters,
             state=state,
             arrays=arrays,
             label_names=classes.tolist() if classes.dtype.kind in "OU" else classes.astype(int),
@@ -191,7 +193,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     def from_file(cls, file: modelfile.ModelFile) -> Self:
         """The estimator that `save` wrote."""
         try:
-            model = cls(**file.parameters)
+            parameters = {name: unpack(v, file.arrays) for name, v in file.parameters.items()}
+            model = cls(**parameters)
             state = dict(file.state)
             dtype = np.dtype(state.pop("classes_dtype"))
             model.classes_ = np.array(file.label_names, dtype=dtype)
@@ -240,6 +243,13 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 def rows_of(dataset: Dataset) -> Any:
     """What a model takes as X: the features of a dataset, or else its texts."""
     return dataset.texts if dataset.X is None else dataset.X
+
+
+def encoded(y: Any) -> tuple[EncodedLabels, str]:
+    """Labels as an indicator, and the form in which they were given."""
+    labels = encode_labels(y)
+    dense = labels.form == "indicator" and not issparse(y)
+    return labels, "dense" if dense else labels.form
 
 
 def _are_texts(X: Any) -> bool:

@@ -74,13 +74,16 @@ def test_exp_of_very_negative_is_zero_not_denormal() -> None:
 
 
 def residuals(
-    kernel: Callable[..., None], S: np.ndarray, Y: csr_array
+    multiclass: bool, S: np.ndarray, Y: csr_array, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     out = S.astype(np.float32)
     losses = np.full(len(S), np.nan)
     bounds = np.arange(len(S) + 1) * S.shape[1]
     indptr, places = Y.indptr.astype(np.int64), Y.indices.astype(np.int64)
-    kernel(out.reshape(-1), bounds, indptr, places, losses, 0, len(S))
+    args = (out.reshape(-1), bounds, indptr, places, weights, losses, multiclass)
+    half = len(S) // 2
+    logistic_kernels.residual_rows(*args, 0, half)
+    logistic_kernels.residual_rows(*args, half, len(S))
     return out, losses
 
 
@@ -92,18 +95,20 @@ def test_residual_kernels_equal_numpy(scale: float, n_labels: int) -> None:
     T = (draw.random(S.shape) < 0.2).astype(np.float32)
     T[3] = 0
     S64 = S.astype(np.float64)
+    w = np.repeat([1, 0.5, 3, 0], 5).astype(np.float32)
 
-    R, losses = residuals(logistic_kernels.sigmoid_rows, S, csr_array(T))
-    assert_allclose(R, expit(S64) - T, atol=1e-6)
-    expected = (np.logaddexp(0, S64) - T * S64).sum(axis=1)
+    R, losses = residuals(False, S, csr_array(T), w)
+    assert_allclose(R, w[:, None] * (expit(S64) - T), atol=3e-6)
+    expected = w * (np.logaddexp(0, S64) - T * S64).sum(axis=1)
     assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
 
-    R, losses = residuals(logistic_kernels.softmax_rows, S, csr_array(T))
+    R, losses = residuals(True, S, csr_array(T), w)
     share = T / np.maximum(T.sum(axis=1, keepdims=True), 1)
     has_labels = T.any(axis=1)
-    expected = (softmax(S64, axis=1) - share) * has_labels[:, None]
-    assert_allclose(R, expected, atol=1e-6)
-    assert_allclose(losses, -(share * log_softmax(S64, axis=1)).sum(1), rtol=1e-5, atol=1e-5)
+    expected = (softmax(S64, axis=1) - share) * (has_labels * w)[:, None]
+    assert_allclose(R, expected, atol=3e-6)
+    expected = -w * (share * log_softmax(S64, axis=1)).sum(axis=1)
+    assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
 
 
 # The optimum
@@ -142,10 +147,24 @@ def test_penalty_equals_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("multiclass", [True, False])
+def test_weights_count_rows(multiclass: bool) -> None:
+    Z, Y = labels(n=300, c=3)
+    w = (np.arange(len(Z)) % 3).astype(np.float32)
+    copies = np.repeat(np.arange(len(Z)), w.astype(int))
+    weighted, repeated = (
+        fit_logistic(A, T, multiclass=multiclass, weights=v, rng=rng(), **TO_THE_END)(Z)  # type: ignore[arg-type]
+        for A, T, v in ((Z, Y, w), (Z[copies], Y[copies], None))
+    )
+    link = (lambda S: softmax(S, axis=1)) if multiclass else expit
+    assert_allclose(link(weighted), link(repeated), atol=0.02)
+
+
+@pytest.mark.parametrize("multiclass", [True, False])
 def test_shortlist_of_all_labels_equals_exact(multiclass: bool) -> None:
     Z, Y = labels(n=500)
+    settings = {**TO_THE_END, "max_epochs": 60}
     exact, shortlist = (
-        fit_logistic(Z, Y, multiclass=multiclass, n_negatives=n, rng=rng(), **TO_THE_END)  # type: ignore[arg-type]
+        fit_logistic(Z, Y, multiclass=multiclass, n_negatives=n, rng=rng(), **settings)  # type: ignore[arg-type]
         for n in (None, 8)  # six of them the best: that is all
     )
     link = (lambda S: softmax(S, axis=1)) if multiclass else expit
@@ -169,13 +188,75 @@ def test_many_labels_use_shortlists(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def spy(self: logistic._ShortlistLoss, W: np.ndarray, rows: np.ndarray) -> None:
         prepare(self, W, rows)
-        prepared.append(self.hard)
+        prepared.append((self.likely.copy(), rows))
 
     monkeypatch.setattr(logistic._ShortlistLoss, "prepare", spy)
     Z, y = classes(c=100)
-    fit_logistic(Z, one_hot(y), multiclass=True, max_epochs=8, held_out=0.0, rng=rng())
+    fit_logistic(Z, one_hot(y), multiclass=True, max_epochs=8, held_out=0.1, rng=rng())
+    (first, rows), *_, (last, _) = prepared
     assert len(prepared) == 3
-    assert prepared[0].shape == (len(Z), 48)
+    assert first.shape == (len(Z), 48)
+    judges = np.setdiff1d(np.arange(len(Z)), rows)
+    assert_array_equal(first[judges], last[judges])  # their losses stay comparable
+    assert (first[rows] != last[rows]).any()
+
+
+def shortlist_loss(Z: np.ndarray, Y: csr_array, n_negatives: int) -> logistic._ShortlistLoss:
+    """Untouched by whitening: the features are Z and a constant."""
+    F = np.hstack([Z, np.ones((len(Z), 1), dtype=np.float32)])
+    cells = logistic._cells(Z, 1, rng())
+    ones = np.ones(len(Z), dtype=np.float32)
+    return logistic._ShortlistLoss(
+        lambda rows: F[rows], Y, ones, True, 1, n_negatives, cells, rng()
+    )
+
+
+def test_likely_labels_are_the_best_of_the_cell() -> None:
+    Z, y = classes(n=1500, k=6, c=80)
+    Y = one_hot(y)
+    loss = shortlist_loss(Z, Y, 8)
+    train = np.arange(1000)
+    loss.prepare(np.zeros((80, 7), dtype=np.float32), train)
+    W = np.random.default_rng(3).standard_normal((80, 7)).astype(np.float32)
+    loss.prepare(W, train)
+    assert len(loss.cells) > 1
+    for cell in loss.cells:
+        members = np.intersect1d(cell, train)
+        present = np.unique(y[members])
+        for row in members[:5]:
+            scores = W[present] @ np.append(Z[row], np.float32(1))
+            expected = present[np.argsort(-scores)][:6]
+            assert set(loss.likely[row]) == set(expected)
+
+
+def test_cells_partition_the_rows_and_keep_clouds_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logistic, "_CELL_ROWS", 20)
+    Z, y = clouds()
+    cells = logistic._cells(Z, 1, rng())
+    assert len(cells) == 30
+    assert_array_equal(np.sort(np.concatenate(cells)), np.arange(len(Z)))
+    assert all(len(set(y[cell])) <= 1 for cell in cells)
+
+
+def test_shortlist_gradient_equals_numpy() -> None:
+    Z, y = classes(n=300, k=4, c=50)
+    loss = shortlist_loss(Z, one_hot(y), 8)
+    rows = np.arange(0, 300, 3)
+    W = np.random.default_rng(4).standard_normal((50, 5)).astype(np.float32)
+    loss.prepare(W, rows)
+    loss.rng = np.random.default_rng(9)
+    labels_touched, G = loss.gradient(rows, W)
+    pairs, _ = loss._shortlists(rows, loss.Y[rows], np.random.default_rng(9))
+    chosen = np.zeros((len(rows), 50), dtype=bool)
+    chosen[pairs.rows, pairs.labels] = True
+    assert chosen[np.arange(len(rows)), y[rows]].all()
+    F = loss.source(rows).astype(np.float64)
+    P = softmax(np.where(chosen, F @ W.T, -np.inf), axis=1)
+    expected = (P - one_hot(y)[rows].toarray()).T @ F
+    assert_array_equal(labels_touched, np.flatnonzero(chosen.any(axis=0)))
+    assert_allclose(G, expected[labels_touched], atol=1e-4)
 
 
 # Odd data
@@ -203,7 +284,7 @@ def test_single_class(multiclass: bool) -> None:
 
 
 def test_two_classes_are_one_sigmoid() -> None:
-    Z, Y = labels(c=1)
+    Z, Y = labels(n=500, c=1)
     y = Y.toarray().ravel().astype(int)
     S = fit_logistic(Z, one_hot(y), multiclass=True, rng=rng(), **TO_THE_END)(Z)  # type: ignore[arg-type]
     s = fit_logistic(Z, Y, multiclass=False, rng=rng(), **TO_THE_END)(Z)  # type: ignore[arg-type]
@@ -321,5 +402,7 @@ def test_bad_arguments() -> None:
         fit_logistic(Z[:0], one_hot(y)[:0], multiclass=True, rng=rng())
     with pytest.raises(ValueError, match="held_out must be"):
         fit_logistic(Z, one_hot(y), multiclass=True, held_out=1.0, rng=rng())
+    with pytest.raises(ValueError, match="weights must be 600 numbers"):
+        fit_logistic(Z, one_hot(y), multiclass=True, weights=-np.ones(600, np.float32), rng=rng())
     with pytest.raises(ValueError, match="n_negatives must be"):
         fit_logistic(Z, one_hot(y), multiclass=True, n_negatives=0, rng=rng())

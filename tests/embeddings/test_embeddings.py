@@ -89,17 +89,27 @@ def test_captured_energy_grows_with_passes() -> None:
     S = hat_covariance(RIDGE)
     energy = []
     for q in range(4):
-        V, _ = rembrandt(
+        V = rembrandt(
             Ridge(ROWS),
             K,
             regularization=RIDGE,
             n_oversamples=0,
             n_passes=q,
             rng=np.random.default_rng(3),
-        )
+        ).vectors
         energy.append(np.trace(V.T @ S @ V))
     assert all(a <= b * (1 + 1e-6) for a, b in pairwise(energy))
     assert energy[0] < 0.999 * energy[-1]
+
+
+def test_by_product_is_the_regression_on_the_embedding() -> None:
+    ridge = Ridge(ROWS)
+    found = rembrandt(ridge, K, regularization=RIDGE, n_passes=3, rng=np.random.default_rng(3))
+    exact = ridge.solve(found.vectors, RIDGE).coef
+    assert_allclose(found.start, exact, atol=1e-3 * np.abs(exact).max())
+    first = found.first(2)
+    assert_allclose(first.start, found.start[:, :2])
+    assert first.vectors.shape[1] == len(first.values) == 2
 
 
 @pytest.mark.parametrize(
@@ -142,7 +152,7 @@ def test_cca_finds_the_canonical_correlations() -> None:
 
 
 def test_compressed_sensing_keeps_lengths_on_average() -> None:
-    V, values = compressed_sensing(300, 50, rng=np.random.default_rng(0))
+    V, values, _ = compressed_sensing(300, 50, rng=np.random.default_rng(0))
     assert V.shape == (300, 50)
     assert np.sum(V**2, axis=1).mean() == pytest.approx(1.0, abs=0.05)
     assert values.tolist() == [1.0] * 50

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from labelry.linalg.sketch import orthonormalize, randomized_eigh, randomized_svd
+from labelry.linalg.sketch import estimated_trace, orthonormalize, randomized_eigh, randomized_svd
 
 
 def decaying(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -115,3 +115,13 @@ def test_same_seed_same_bytes() -> None:
 def test_rank_must_be_positive() -> None:
     with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
         randomized_eigh(lambda Q: Q, 5, 0, rng=np.random.default_rng(0))
+
+
+def test_estimated_trace() -> None:
+    S = decaying(30, 30) @ decaying(30, 30).T
+    exact = estimated_trace(lambda Q: S @ Q, 30, n_probes=50, rng=np.random.default_rng(0))
+    assert exact == pytest.approx(np.trace(S), rel=1e-5)
+    A = np.diag(np.linspace(0, 1, 400, dtype=np.float32)) + 0.01
+    near = estimated_trace(lambda Q: A @ Q, 400, rng=np.random.default_rng(0))
+    assert near == pytest.approx(np.trace(A), rel=0.05)
+    assert near != pytest.approx(np.trace(A), rel=1e-6)

@@ -9,7 +9,8 @@ from scipy.sparse import csr_array, random_array
 
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
-from labelry.systems.label_embedding import CCA, CPLST, PCA, PLST, CompressedSensing, Rembrandt
+from labelry.systems.embedding_relatives import CCA, CPLST, PCA, PLST, CompressedSensing
+from labelry.systems.label_embedding import Rembrandt
 
 SYSTEMS = [Rembrandt, PLST, CPLST, CompressedSensing, CCA, PCA]
 DECODERS = ["neighbours", "least-squares", "logistic"]
@@ -59,7 +60,7 @@ def test_cplst_equals_rembrandt_on_centred_labels() -> None:
     ridge = Ridge(Rows(X, Y.toarray() - mean))
     from labelry.embeddings import rembrandt
 
-    V, _ = rembrandt(ridge, 6, n_passes=3, rng=np.random.default_rng(0))
+    V = rembrandt(ridge, 6, n_passes=3, rng=np.random.default_rng(0)).vectors
     W = ridge.solve(V, cplst._regressor_ridge(Rows(X, Y)))
     assert_allclose(cplst.score_all(X), W(X) @ V.T + mean, atol=2e-3)
 
@@ -77,6 +78,58 @@ def test_auto_dimension_is_one_of_the_candidates() -> None:
     assert model.label_embedding_.shape[1] in (25,)
     tiny = Rembrandt(embedding_dim="auto").fit(X, Y[:, :3])
     assert tiny.label_embedding_.shape[1] <= 3
+
+
+def test_a_share_of_the_energy_chooses_the_dimension() -> None:
+    whole = Rembrandt(embedding_dim=30, n_passes=3, decoder="least-squares").fit(X, Y)
+    shares = np.cumsum(whole.spectrum_) / whole.spectrum_.sum()
+    for share in (0.5, 0.9):
+        model = Rembrandt(embedding_dim=share, n_passes=3, decoder="least-squares").fit(X, Y)
+        dim = model.label_embedding_.shape[1]
+        assert shares[dim - 1] >= share - 1e-4
+        assert dim == 1 or shares[dim - 2] < share + 1e-4
+    components = PCA(embedding_dim=0.5).fit(X, Y)
+    assert 1 < components.label_embedding_.shape[1] < 40
+    with pytest.raises(ValueError, match="embedding_dim must be a number"):
+        CompressedSensing(embedding_dim=0.5).fit(X, Y)
+
+
+@pytest.mark.parametrize("decoder", ["neighbours", "least-squares"])
+@pytest.mark.parametrize("system", [Rembrandt, CPLST, PCA])
+def test_weights_count_rows(system, decoder: str) -> None:
+    """Weight 2 is the row twice, weight 0 is no row."""
+    rng = np.random.default_rng(0)
+    weights = rng.integers(0, 3, 300)
+    repeated = np.repeat(np.arange(300), weights)
+    options = {"embedding_dim": 8, "decoder": decoder, "n_neighbors": 10_000, "n_passes": 4}
+    weighted = system(**options).fit(X[TRAIN], Y[TRAIN], sample_weight=weights)
+    copied = system(**options).fit(X[repeated], Y[repeated])
+    assert_allclose(weighted.spectrum_, copied.spectrum_, rtol=1e-3)
+    assert_allclose(weighted.score_all(X[TEST]), copied.score_all(X[TEST]), atol=5e-3)
+    plain = system(**options).fit(X[TRAIN], Y[TRAIN])
+    assert np.abs(plain.score_all(X[TEST]) - copied.score_all(X[TEST])).max() > 0.02
+
+
+def test_bad_weights() -> None:
+    for weights, message in (
+        (np.ones(5), r"sample_weight must have shape \(400,\), got \(5,\)"),
+        (np.zeros(400), "sample_weight must be finite and at least 0, and not all zero"),
+        (-np.ones(400), "at least 0"),
+        (np.full(400, np.nan), "finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Rembrandt().fit(X, Y, sample_weight=weights)
+
+
+def test_logistic_decoder_sees_rows_that_the_regressor_does_not_know() -> None:
+    """With more features than rows the regressor knows its own labels by heart."""
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((120, 300)).astype(np.float32)
+    y = csr_array(np.eye(2, dtype=np.float32)[rng.integers(0, 2, 120)])
+    model = Rembrandt(embedding_dim=2, decoder="logistic", regressor_regularization=1e-3)
+    model.fit(noise, y)
+    confident = model.predict_topk(rng.standard_normal((200, 300)), k=1)[1]
+    assert confident.mean() < 0.65  # a coin, and it should know
 
 
 def test_similar_labels() -> None:

@@ -1,17 +1,22 @@
 """From an embedded row to ranked labels."""
 
+from labelry.decoders.correction import Correction, fit_correction, log_odds, out_of_fold
 from labelry.decoders.linear import LinearDecoder, least_squares_decoder
 from labelry.decoders.logistic import fit_logistic
 from labelry.decoders.neighbours import Neighbours, fit_neighbours, unit_rows
 from labelry.decoders.random_features import RandomFeatures, make_random_features
 
 __all__ = [
+    "Correction",
     "LinearDecoder",
     "Neighbours",
     "RandomFeatures",
+    "fit_correction",
     "fit_logistic",
     "fit_neighbours",
     "least_squares_decoder",
+    "log_odds",
     "make_random_features",
+    "out_of_fold",
     "unit_rows",
 ]

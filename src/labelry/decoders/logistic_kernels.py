@@ -53,97 +53,92 @@ def exp_row(x: F32, shift: np.float32, bits: NDArray[np.int32], powers: F32) -> 
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def softmax_rows(
+def residual_rows(
     S: F32,
     bounds: Ints,
     indptr: Ints,
     places: Ints,
+    weights: F32,
     losses: NDArray[np.float64],
+    multiclass: bool,
     row0: int,
     row1: int,
 ) -> None:
-    """``s = softmax(s) - t``; ``loss = -sum(t * log softmax(s))``, for each row of the span.
+    """``s = w (p(s) - t)`` and w times the log loss, for each row of the span.
 
-    Row i has the scores ``s = S[bounds[i]:bounds[i+1]]``, of all labels or of a shortlist; t
-    shares one among ``places[indptr[i]:indptr[i+1]]`` of them. A row without labels has no
-    residual and no loss.
+    Row i has the scores ``s = S[bounds[i]:bounds[i+1]]``, of all labels or of a shortlist, the
+    labels ``places[indptr[i]:indptr[i+1]]`` of them, and the weight w. p is a softmax if
+    `multiclass`, sigmoids otherwise.
     """
-    bits = np.empty(_longest(bounds, row0, row1), dtype=np.int32)
-    powers = bits.view(np.float32)
+    longest = 0
     for i in range(row0, row1):
-        s = S[bounds[i] : bounds[i + 1]]
-        losses[i] = 0.0
-        targets = places[indptr[i] : indptr[i + 1]]
-        if targets.size == 0:
-            s[:] = 0.0
-            continue
-        top = s[0]
-        for j in range(1, s.size):
-            top = s[j] if s[j] > top else top
-        share = _ONE / np.float32(targets.size)
-        for j in targets:
-            losses[i] += share * (top - s[j])
-        exp_row(s, top, bits, powers)
-        total = np.float32(0.0)
-        for j in range(s.size):
-            total += s[j]
-        scale = _ONE / total
-        for j in range(s.size):
-            s[j] *= scale
-        for j in targets:
-            s[j] -= share
-        losses[i] += np.log(total)
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def sigmoid_rows(
-    S: F32,
-    bounds: Ints,
-    indptr: Ints,
-    places: Ints,
-    losses: NDArray[np.float64],
-    row0: int,
-    row1: int,
-) -> None:
-    """``s = sigmoid(s) - t``; ``loss = sum(log(1 + exp(s)) - t * s)``, for each row of the span.
-
-    As `softmax_rows`, but t is one at each of the places of the row.
-    """
-    longest = _longest(bounds, row0, row1)
+        longest = max(longest, bounds[i + 1] - bounds[i])
     bits = np.empty(longest, dtype=np.int32)
     powers = bits.view(np.float32)
     e = np.empty(longest, dtype=np.float32)
     for i in range(row0, row1):
         s = S[bounds[i] : bounds[i + 1]]
-        n = s.size
-        loss = 0.0
         targets = places[indptr[i] : indptr[i + 1]]
-        for j in targets:
-            loss -= s[j]
-        for j in range(n):
-            e[j] = -abs(s[j])
-        exp_row(e[:n], np.float32(0.0), bits, powers)
-        for start in range(0, n, 64):
-            # log(1 + exp(s)) = max(s, 0) + log(1 + e): one logarithm for 64 factors in (1, 2].
-            product = _ONE
-            positive = np.float32(0.0)
-            for j in range(start, min(start + 64, n)):
-                product *= _ONE + e[j]
-                positive += max(s[j], np.float32(0.0))
-            loss += positive + np.log(product)
-        for j in range(n):
-            s[j] = (_ONE if s[j] > 0 else e[j]) / (_ONE + e[j])
-        for j in targets:
-            s[j] -= _ONE
-        losses[i] = loss
+        if multiclass:
+            losses[i] = _softmax_row(s, targets, bits, powers)
+        else:
+            losses[i] = _sigmoid_row(s, targets, e[: s.size], bits, powers)
+        if weights[i] != _ONE:
+            losses[i] *= weights[i]
+            for j in range(s.size):
+                s[j] *= weights[i]
 
 
-@njit(nogil=True, cache=True)
-def _longest(bounds: Ints, row0: int, row1: int) -> int:
-    longest = 0
-    for i in range(row0, row1):
-        longest = max(longest, bounds[i + 1] - bounds[i])
-    return longest
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _softmax_row(s: F32, targets: Ints, bits: NDArray[np.int32], powers: F32) -> float:
+    """``-sum(t * log softmax(s))``, where t shares one among the targets.
+
+    A row without targets has no residual and no loss.
+    """
+    if targets.size == 0:
+        s[:] = 0.0
+        return 0.0
+    top = s[0]
+    for j in range(1, s.size):
+        top = s[j] if s[j] > top else top
+    share = _ONE / np.float32(targets.size)
+    loss = 0.0
+    for j in targets:
+        loss += share * (top - s[j])
+    exp_row(s, top, bits, powers)
+    total = np.float32(0.0)
+    for j in range(s.size):
+        total += s[j]
+    scale = _ONE / total
+    for j in range(s.size):
+        s[j] *= scale
+    for j in targets:
+        s[j] -= share
+    return loss + np.log(total)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _sigmoid_row(s: F32, targets: Ints, e: F32, bits: NDArray[np.int32], powers: F32) -> float:
+    """``sum(log(1 + exp(s)) - t * s)``, where t is one at each target."""
+    loss = 0.0
+    for j in targets:
+        loss -= s[j]
+    for j in range(s.size):
+        e[j] = -abs(s[j])
+    exp_row(e, np.float32(0.0), bits, powers)
+    for start in range(0, s.size, 64):
+        # log(1 + exp(s)) = max(s, 0) + log(1 + e): one logarithm for 64 factors in (1, 2].
+        product = _ONE
+        positive = np.float32(0.0)
+        for j in range(start, min(start + 64, s.size)):
+            product *= _ONE + e[j]
+            positive += max(s[j], np.float32(0.0))
+        loss += positive + np.log(product)
+    for j in range(s.size):
+        s[j] = (_ONE if s[j] > 0 else e[j]) / (_ONE + e[j])
+    for j in targets:
+        s[j] -= _ONE
+    return loss
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

@@ -40,6 +40,8 @@ class Neighbours(NamedTuple):
         More neighbours find more labels; the sharpness keeps the far ones from mattering.
     sharpness : float
         Larger listens to the nearest only.
+    weights : array (n_rows,), optional
+        Factor on the vote of each training row.
     """
 
     points: F32
@@ -47,6 +49,7 @@ class Neighbours(NamedTuple):
     labels: csr_array
     n_neighbors: int = 100
     sharpness: float = 15.0
+    weights: F32 | None = None
 
     def topk(self, Z: F32, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
         """The k labels with the most votes for each embedded row, and their scores.
@@ -55,26 +58,21 @@ class Neighbours(NamedTuple):
         """
         labels = np.empty((len(Z), k), dtype=np.int32)
         scores = np.empty((len(Z), k), dtype=np.float32)
-        csr = (self.labels.indptr, self.labels.indices, self.labels.data)
-        for rows, near, weights in self._nearest(Z, n_jobs):
-            tasks = [
-                (near, weights, *csr, self.labels.shape[1], labels[rows], scores[rows], *span)
-                for span in spans(len(near), n_jobs)
-            ]
-            run(_vote_rows, tasks, n_jobs)
+        for rows, near, weights in self.nearest(Z, n_jobs):
+            vote(near, weights, self.labels, labels[rows], scores[rows], n_jobs)
         return labels, scores
 
     def scores(self, Z: F32) -> F32:
         """Votes for all labels (n_rows, n_labels)."""
         out = np.empty((len(Z), self.labels.shape[1]), dtype=np.float32)
-        for rows, near, weights in self._nearest(Z, 1):
+        for rows, near, weights in self.nearest(Z, 1):
             indptr = np.arange(0, near.size + 1, near.shape[1])
             shape = (len(near), len(self.points))
             votes = csr_array((weights.ravel(), near.ravel(), indptr), shape=shape)
             out[rows] = (votes @ self.labels).toarray()
         return out
 
-    def _nearest(self, Z: F32, n_jobs: int) -> Iterator[tuple[slice, Ints, F32]]:
+    def nearest(self, Z: F32, n_jobs: int) -> Iterator[tuple[slice, Ints, F32]]:
         """Blocks of rows with their neighbours and the neighbours' weights, which add up to one."""
         step = max(1, _BLOCK_BYTES // (4 * len(self.points)))
         for start in range(0, len(Z), step):
@@ -82,17 +80,34 @@ class Neighbours(NamedTuple):
             cosines = unit_rows(Z[rows] * self.scale) @ self.points.T
             near, cosine = topk(cosines, min(self.n_neighbors, len(self.points)), n_jobs)
             weights = np.exp(np.float32(self.sharpness) * (cosine - 1))
+            if self.weights is not None:
+                weights *= self.weights[near]
             weights /= weights.sum(axis=1, keepdims=True)
             yield rows, near, weights
 
 
 def fit_neighbours(
-    Z: F32, Y: csr_array, n_neighbors: int = 100, sharpness: float = 15.0
+    Z: F32,
+    Y: csr_array,
+    n_neighbors: int = 100,
+    sharpness: float = 15.0,
+    weights: F32 | None = None,
 ) -> Neighbours:
     """Keep embedded training rows and their labels for voting."""
-    rms = np.sqrt(np.einsum("ij,ij->j", Z, Z, dtype=np.float64) / max(len(Z), 1))
+    w = np.ones(len(Z), dtype=np.float32) if weights is None else weights
+    total = max(float(w.sum(dtype=np.float64)), np.finfo(np.float32).tiny)
+    rms = np.sqrt(np.einsum("i,ij,ij->j", w, Z, Z, dtype=np.float64) / total)
     scale = np.where(rms > 0, 1 / np.sqrt(np.where(rms > 0, rms, 1)), 0).astype(np.float32)
-    return Neighbours(unit_rows(Z * scale), scale, Y, n_neighbors, sharpness)
+    return Neighbours(unit_rows(Z * scale), scale, Y, n_neighbors, sharpness, weights)
+
+
+def vote(
+    near: Ints, weights: F32, Y: csr_array, labels: Ints, scores: F32, n_jobs: int = 1
+) -> None:
+    """Fill in the best labels, and their scores, of ``weights[i] @ Y[near[i]]`` for each row i."""
+    csr = (Y.indptr, Y.indices, Y.data, Y.shape[1])
+    tasks = [(near, weights, *csr, labels, scores, *span) for span in spans(len(near), n_jobs)]
+    run(_vote_rows, tasks, n_jobs)
 
 
 def unit_rows(Z: F32) -> F32:

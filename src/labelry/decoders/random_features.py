@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 
 from labelry.state import storable
@@ -45,6 +46,7 @@ def make_random_features(
     *,
     kernel: Kernel = "gaussian",
     bandwidth: float = 0.5,
+    Y: csr_array | None = None,
     rng: np.random.Generator,
 ) -> RandomFeatures:
     """Random features of the Gaussian or the Laplacian kernel, scaled to the rows of `Z`.
@@ -56,8 +58,10 @@ def make_random_features(
     laplacian   exp(-||u - v||_1 / s)                   Cauchy, scale 1 / s
     ==========  ======================================  ===========================
 
-    The columns of Z are brought to unit variance first. s is `bandwidth` times the median of the
-    distances (Euclidean, or the sum of absolute differences) between 1000 rows.
+    u and v are rows of Z whose columns are brought to unit variance or, given labels, multiplied
+    by the share of their variance that the labels explain: a distance in which noise weighs as
+    much as signal is of little use. s is `bandwidth` times the median of the distances (Euclidean,
+    or the sum of absolute differences) between 1000 rows.
 
     Parameters
     ----------
@@ -68,7 +72,12 @@ def make_random_features(
     bandwidth : float
         Factor on the median. Larger is smoother; smaller tells near rows apart and needs more
         rows and features.
+    Y : csr_array (n, n_labels), optional
+        Labels of the rows. Z is then an embedding whose columns are of like units.
     rng : numpy.random.Generator
+
+    Notes
+    -----
 
     Examples
     --------
@@ -87,10 +96,7 @@ def make_random_features(
     if not bandwidth > 0:
         raise ValueError(f"bandwidth must be above 0, got {bandwidth}")
     k = Z.shape[1]
-    deviation = Z.std(axis=0, dtype=np.float64)
-    # A column that is constant but for rounding says nothing: it must not be blown up to noise.
-    keep = deviation > max(_CONSTANT * float(np.max(deviation)), np.finfo(np.float32).tiny)
-    scale = np.where(keep, 1.0 / np.where(keep, deviation, 1.0), 0.0)
+    scale = _unit_variance(Z) if Y is None else _explained(Z, Y)
     points = Z[rng.choice(len(Z), min(len(Z), _N_POINTS), replace=False)] * scale
     metric = "euclidean" if kernel == "gaussian" else "cityblock"
     distances = pdist(points, metric)
@@ -99,3 +105,28 @@ def make_random_features(
     R = draw((k, n_features)) * scale[:, None] / (s or 1.0)
     phases = rng.uniform(0.0, 2.0 * np.pi, n_features)
     return RandomFeatures(R.astype(np.float32), phases.astype(np.float32))
+
+
+def _unit_variance(Z: F32) -> NDArray[np.float64]:
+    """Factor for each column. One that is constant but for rounding must not become noise: zero."""
+    deviation = Z.std(axis=0, dtype=np.float64)
+    keep = deviation > max(_CONSTANT * float(np.max(deviation)), np.finfo(np.float32).tiny)
+    return np.where(keep, 1.0 / np.where(keep, deviation, 1.0), 0.0)
+
+
+def _explained(Z: F32, Y: csr_array) -> NDArray[np.float64]:
+    """How much of the variance of each column the labels explain, between 0 and 1.
+
+    The intraclass correlation: products z_i z_j of different rows of a label, relative to z_i^2.
+    Unlike the variance of the labels' means it is not inflated where labels have few rows. All
+    ones if no label has two rows that are more alike than others.
+    """
+    Y = csr_array(Y).astype(np.float32)
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    several = counts > 1
+    U = Z - Z.mean(axis=0)
+    squares = (Y.T @ U**2)[several].astype(np.float64)
+    products = (Y.T @ U)[several].astype(np.float64) ** 2 - squares
+    products /= counts[several, None] - 1
+    share = np.clip(products.sum(axis=0) / np.maximum(squares.sum(axis=0), 1e-300), 0, 1)
+    return share if share.any() else np.ones(Z.shape[1])

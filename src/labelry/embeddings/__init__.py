@@ -1,8 +1,27 @@
 """Labels (and features) to thin embeddings: one module per published method."""
 
-from labelry.embeddings.comparisons import cca, compressed_sensing, pca, plst
+from labelry.embeddings.comparisons import (
+    cca,
+    column_subset,
+    compressed_sensing,
+    covariance,
+    pca,
+    plst,
+)
 from labelry.embeddings.embedding import Embedding
-from labelry.embeddings.export import export_embedding
-from labelry.embeddings.rembrandt import rembrandt
+from labelry.embeddings.export import export_embedding, export_files
+from labelry.embeddings.rembrandt import PredictionCovariance, rembrandt
 
-__all__ = ["Embedding", "cca", "compressed_sensing", "export_embedding", "pca", "plst", "rembrandt"]
+__all__ = [
+    "Embedding",
+    "PredictionCovariance",
+    "cca",
+    "column_subset",
+    "compressed_sensing",
+    "covariance",
+    "export_embedding",
+    "export_files",
+    "pca",
+    "plst",
+    "rembrandt",
+]

@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 from labelry.embeddings.embedding import Embedding
 from labelry.embeddings.rembrandt import label_response
 from labelry.linalg.rows import Rows, Side
-from labelry.linalg.sketch import orthonormalize, randomized_eigh
+from labelry.linalg.sketch import Operator, orthonormalize, randomized_eigh
 from labelry.linalg.solve import Ridge
 
 F32 = NDArray[np.float32]
@@ -56,17 +56,19 @@ def pca(
 def _principal_directions(
     rows: Rows, side: Side, rank: int, n_oversamples: int, n_passes: int, rng: np.random.Generator
 ) -> Embedding:
-    """Eigenpairs of A'A - n m m' for A in {X, Y} with mean row m."""
-    x, _, y, total = rows.totals()
-    sums = x if side == "X" else y
-
-    def apply(Q: F32) -> F32:
-        return rows.cross(side, side, Q) - np.outer(sums, sums / total @ Q).astype(np.float32)
-
+    apply = covariance(rows, side)
+    size = rows.n_features if side == "X" else rows.n_labels
     pairs = randomized_eigh(
-        apply, len(sums), rank, n_oversamples=n_oversamples, n_passes=n_passes, rng=rng
+        apply, size, rank, n_oversamples=n_oversamples, n_passes=n_passes, rng=rng
     )
     return Embedding(*pairs)
+
+
+def covariance(rows: Rows, side: Side) -> Operator:
+    """A'A - n m m' for A in {X, Y} with mean row m, as an operator on thin matrices."""
+    x, _, y, total = rows.totals()
+    sums = x if side == "X" else y
+    return lambda Q: rows.cross(side, side, Q) - np.outer(sums, sums / total @ Q).astype(np.float32)
 
 
 def cca(
@@ -100,3 +102,28 @@ def cca(
     values, R = eigh((A + A.T) / 2, (B + B.T) / 2)
     keep = np.argsort(-values)[:embedding_dim]
     return Embedding(Q @ R[:, keep].astype(np.float32), values[keep].astype(np.float32))
+
+
+def column_subset(
+    rows: Rows, embedding_dim: int, *, n_oversamples: int = 20, rng: np.random.Generator
+) -> Embedding:
+    """Some of the labels themselves: V has one one in each column.
+
+    Labels are drawn, without replacement, in proportion to their leverage: the squared length of
+    their row in the leading right singular vectors of Y (Bi, Kwok: Efficient multi-label
+    classification with many labels, 2013, Algorithm 1). The values are the probabilities.
+    """
+    pairs = randomized_eigh(
+        lambda Q: rows.cross("Y", "Y", Q),
+        rows.n_labels,
+        embedding_dim,
+        n_oversamples=n_oversamples,
+        rng=rng,
+    )
+    leverage = np.einsum("ij,ij->i", pairs.vectors, pairs.vectors, dtype=np.float64)
+    leverage /= leverage.sum() or 1.0
+    dim = min(embedding_dim, int(np.count_nonzero(leverage)))
+    chosen = rng.choice(rows.n_labels, dim, replace=False, p=leverage if dim else None)
+    V = np.zeros((rows.n_labels, dim), dtype=np.float32)
+    V[chosen, np.arange(dim)] = 1.0
+    return Embedding(V, leverage[chosen].astype(np.float32))

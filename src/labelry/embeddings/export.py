@@ -13,6 +13,20 @@ from labelry.data.streams import open_output
 from labelry.errors import DataError
 
 
+def export_files(path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
+    """The files that `export_embedding` would write; an error if it would refuse to."""
+    path = Path(path)
+    name = path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".zst")
+    is_text = name.endswith((".txt", ".vec"))
+    if not is_text and path.suffix != ".npy":
+        raise DataError("expected a file name that ends in .npy, .txt or .vec", path=path)
+    files = [path] if is_text else [path, path.with_name(path.name + ".labels.txt")]
+    for file in files:
+        if file.exists() and not force:
+            raise DataError("the file already exists; use force (--force) to replace it", path=file)
+    return files
+
+
 def export_embedding(
     path: str | os.PathLike[str],
     vectors: NDArray[np.float32],
@@ -30,14 +44,8 @@ def export_embedding(
     if len(names) != len(vectors):
         raise ValueError(f"names must name the {len(vectors)} vectors; got {len(names)}")
     texts = [str(name) for name in names]
-    name = path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".zst")
-    is_text = name.endswith((".txt", ".vec"))
-    if not is_text and path.suffix != ".npy":
-        raise DataError("expected a file name that ends in .npy, .txt or .vec", path=path)
-    files = [path] if is_text else [path, path.with_name(path.name + ".labels.txt")]
-    for file in files:
-        if file.exists() and not force:
-            raise DataError("the file already exists; use force (--force) to replace it", path=file)
+    files = export_files(path, force=force)
+    is_text = len(files) == 1
     separators = str.split if is_text else str.splitlines
     for row, text in enumerate(texts):
         if separators(text) != [text]:

@@ -15,6 +15,8 @@ from labelry.progress import phase
 
 F32 = NDArray[np.float32]
 
+_NOTHING = np.zeros((0, 0), dtype=np.float32), np.zeros((0, 0), dtype=np.float32)
+
 
 def rembrandt(
     ridge: Ridge,
@@ -50,23 +52,35 @@ def rembrandt(
     Costs n_passes + 1 regressions for embedding_dim + n_oversamples targets. Fewer dimensions
     come back when the rank of the predictions is smaller.
     """
-    rows = ridge.rows
-
-    def apply(Q: F32) -> F32:
-        with phase(f"regression for {Q.shape[1]} random labels"):
-            Z = ridge.solve(Q, regularization)  # Alg. 2, line 5
-            return label_response(ridge, Z, center=center)  # Y'(X Z)
-
+    covariance = PredictionCovariance(ridge, regularization, center)
     # Alg. 2, lines 3-10: randomized PCA of the operator Q -> Y'X Z(Q).
-    pairs = randomized_eigh(
-        apply,
-        rows.n_labels,
+    V, values = randomized_eigh(
+        covariance,
+        ridge.rows.n_labels,
         embedding_dim,
         n_oversamples=n_oversamples,
         n_passes=n_passes,
         rng=rng,
     )
-    return Embedding(*pairs)
+    Q, Z = covariance.last
+    return Embedding(V, values, Z @ (Q.T @ V))  # V is nearly in the span of Q
+
+
+class PredictionCovariance:
+    """Y'HY as an operator on thin matrices, with the last pair (Q, Z) that it solved for."""
+
+    def __init__(self, ridge: Ridge, regularization: float, center: bool) -> None:
+        self.ridge = ridge
+        self.regularization = regularization
+        self.center = center
+        self.last = _NOTHING
+
+    def __call__(self, Q: F32) -> F32:
+        self.last = _NOTHING  # its memory is needed
+        with phase(f"regression for {Q.shape[1]} random labels"):
+            Z = self.ridge.solve(Q, self.regularization)  # Alg. 2, line 5
+            self.last = Q, Z.coef
+            return label_response(self.ridge, Z, center=self.center)  # Y'(X Z)
 
 
 def label_response(ridge: Ridge, Z: LinearMap, *, center: bool = False) -> F32:

@@ -60,7 +60,7 @@ def _row_update(indices: Ints, data: F32, p0: int, p1: int, W: F32, step: F32) -
 
 
 @njit(nogil=True, cache=True)
-def _shuffle(order: Ints, state: np.uint64) -> np.uint64:
+def shuffle(order: Ints, state: np.uint64) -> np.uint64:
     """Fisher-Yates with a xorshift generator whose state is passed along."""
     for i in range(order.size - 1, 0, -1):
         state ^= state << np.uint64(13)
@@ -101,7 +101,7 @@ def squared_hinge(
     zero = np.float32(0.0)
     one = np.float32(1.0)
     for sweep in range(max_sweeps):
-        state = _shuffle(order, state)
+        state = shuffle(order, state)
         high[:] = -np.inf
         low[:] = np.inf
         for i in order:
@@ -129,7 +129,7 @@ def squared_hinge(
 
 
 @njit(nogil=True, cache=True)
-def _logistic_dual(a0: float, b: float, q: float, C: float) -> float:
+def logistic_dual(a0: float, b: float, q: float, C: float) -> float:
     """Minimise q/2 (a - a0)^2 + b (a - a0) + a log a + (C - a) log(C - a) over 0 < a < C.
 
     Newton from the current point, kept inside by halving the distance to the bound.
@@ -173,7 +173,7 @@ def logistic(
         _row_update(indices, data, indptr[i], indptr[i + 1], W, step)
     state = np.uint64(seed * 2 + 1)
     for sweep in range(max_sweeps):
-        state = _shuffle(order, state)
+        state = shuffle(order, state)
         violation = 0.0
         for i in order:
             p0, p1 = indptr[i], indptr[i + 1]
@@ -182,7 +182,7 @@ def logistic(
                 a = alpha[i, lane]
                 b = signs[i, lane] * margin[lane]
                 violation = max(violation, abs(b + np.log(a / (C - a))))
-                t = _logistic_dual(a, b, energy[i], C)
+                t = logistic_dual(a, b, energy[i], C)
                 alpha[i, lane] = t
                 step[lane] = (t - a) * signs[i, lane]
             _row_update(indices, data, p0, p1, W, step)

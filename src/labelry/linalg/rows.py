@@ -120,6 +120,17 @@ class Rows:
             n_jobs=self.n_jobs,
         )
 
+    def weighted(self, weights: NDArray) -> Rows:
+        """The same rows with their weights multiplied by these; zero leaves a row out."""
+        weights = np.asarray(weights, dtype=np.float32)
+        return Rows(
+            self._X,
+            self._Y,
+            weights=weights if self._weights is None else weights * self._weights,
+            block_rows=self.block_rows,
+            n_jobs=self.n_jobs,
+        )
+
     def blocks(self) -> Iterator[Block]:
         """The blocks of rows, in order."""
         if self.block_rows >= self.n_rows:

@@ -110,6 +110,20 @@ def randomized_eigh(
     return Eigenpairs(_with_fixed_signs(_polar(vectors)), values)
 
 
+def estimated_trace(
+    apply: Operator, size: int, *, n_probes: int = 32, rng: np.random.Generator
+) -> float:
+    """Sum of the eigenvalues of an operator on R^size, from one application to random signs.
+
+    Hutchinson: E q'Aq = tr A. The relative error falls with the square root of the probes, and
+    is smaller the more eigenvalues share the trace; no more probes than `size` are used.
+    """
+    signs = rng.integers(0, 2, (size, min(n_probes, size))).astype(np.float32) * 2 - 1
+    if signs.shape[1] == size:  # as many as there are directions: exact
+        signs = np.sqrt(np.float32(size)) * np.eye(size, dtype=np.float32)
+    return float(np.einsum("ij,ij->", signs, apply(signs), dtype=np.float64) / signs.shape[1])
+
+
 def _polar(V: F32) -> F32:
     """The orthonormal matrix nearest to V: V (V'V)^-1/2.
 

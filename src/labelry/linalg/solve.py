@@ -13,7 +13,7 @@ so sparse rows stay sparse.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +90,7 @@ class Ridge:
         # Diagonal of the centred Gram matrix; rounding must not make it negative.
         self.diagonal = np.maximum(xx - self.total * self.mean**2, 0.0)
         self._gram: NDArray[np.float64] | None = None
+        self._factor: tuple[float, Any] | None = None  # of the Gram matrix with the last ridge
         self._stacked: tuple[Matrix, Matrix, NDArray[np.float64]] | None = None
 
     @staticmethod
@@ -138,10 +139,15 @@ class Ridge:
             d = self.rows.n_features
             (self._gram,) = self.rows.reduce(_add_gram, (d, d), dtype=np.float64)
             self._gram -= self.total * np.outer(self.mean, self.mean)
-        G = self._gram.copy()
-        G.flat[:: len(G) + 1] += r
-        factor = cho_factor(G, overwrite_a=True, check_finite=False)
-        return cho_solve(factor, self._right_hand_side(Q)).astype(np.float32)
+        return cho_solve(self._factored(r), self._right_hand_side(Q)).astype(np.float32)
+
+    def _factored(self, r: float) -> Any:
+        """Cholesky factor of the Gram matrix plus r I; kept, as many solves share their ridge."""
+        if self._factor is None or self._factor[0] != r:
+            G = np.array(self._gram)
+            G.flat[:: len(G) + 1] += r
+            self._factor = r, cho_factor(G, overwrite_a=True, check_finite=False)
+        return self._factor[1]
 
     # Few rows: Z = Xc' a with (Xc Xc' + r I) a = centred targets, rows scaled by sqrt(w).
 
@@ -157,10 +163,8 @@ class Ridge:
             K += float(self.mean @ self.mean) - xm[:, None] - xm[None, :]
             self._gram = K * np.outer(scale, scale)
         X, Y, scale = self._stacked
-        K = np.array(self._gram)
-        K.flat[:: len(K) + 1] += r
         T = (Y @ Q - self.label_sums @ Q / self.total) * scale[:, None]
-        a = cho_solve(cho_factor(K, overwrite_a=True, check_finite=False), T) * scale[:, None]
+        a = cho_solve(self._factored(r), T) * scale[:, None]
         return (X.T @ a - np.outer(self.mean, a.sum(axis=0))).astype(np.float32)
 
     # Many of both: preconditioned conjugate gradients, all columns in step.
