@@ -1,0 +1,1 @@
+"""Pictures of models; they need the `viz` extra."""

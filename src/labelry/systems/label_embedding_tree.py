@@ -1,0 +1,173 @@
+"""Label embedding trees: rows and the nodes of a label tree in one space."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from labelry.embeddings.joint import JointMap, random_start, unit_start
+from labelry.embeddings.violations import Paths, TreeViolations
+from labelry.linalg.parallel import resolve_jobs
+from labelry.linalg.rows import Matrix
+from labelry.systems.joint_embedding import (
+    RankingEmbedding,
+    Start,
+    check_one_of,
+    rembrandt_start,
+    surrogate_confusion,
+)
+from labelry.trees.learn import balanced_tree, random_tree, spectral_tree
+from labelry.trees.search import beam_search_vectors
+from labelry.trees.structure import Tree
+
+F32 = NDArray[np.float32]
+Ints = NDArray[np.integer]
+
+
+class LabelEmbeddingTree(RankingEmbedding):
+    """A label tree whose nodes are vectors in the space that rows are mapped to.
+
+    One map W for all nodes and one short vector per node, trained on the tree loss: at each step
+    down, the node that holds the true label must beat its siblings. A prediction maps the row
+    once and then walks down the tree, so it costs O(embedding_dim (nonzeros + log n_labels)).
+    Choose it for very fast prediction with very many labels.
+
+    Parameters
+    ----------
+    embedding_dim : int
+        Dimensions of the space. Larger is more accurate up to a point, and slower.
+    tree : {"rembrandt", "confusion", "random"} or Tree
+        Balanced clusters of the randomized label embedding; spectral clusters of what one-vs-rest
+        classifiers confuse (the paper's Algorithm 2); by chance; or a tree that is given.
+    branching : int, optional
+        Most children of an inner node; about the square root of the number of labels (two
+        levels) when None. Larger is more accurate and slower.
+    beam_width : int
+        Nodes followed at each level; 1 is the paper's Algorithm 3. Larger is more accurate and
+        slower.
+    start : {"rembrandt", "random"}
+        Where to begin: from the randomized embedding, or from random vectors as in the paper.
+    rate : float
+        Length of the first steps relative to W and V. Larger learns faster and less finely.
+    regularization : float
+        Shrinking of W. Larger fits the training rows less closely.
+    max_epochs : int
+        Most passes over the rows; the best is kept, by held-out rows.
+    normalize : bool
+        Scale each row of X to unit length first.
+    random_state : int, optional
+    n_jobs : int, optional
+        Threads; all cores when None.
+
+    Attributes
+    ----------
+    tree_ : Tree
+    regressor_ : LinearMap
+        From features to the space.
+    node_vectors_ : array (n_nodes, embedding_dim)
+        Vectors within the unit ball; that of the root is not used.
+    score_threshold_ : float
+
+    References
+    ----------
+    Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, section 3.2.
+
+    Examples
+    --------
+    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
+    >>> model = LabelEmbeddingTree(branching=2).fit(X, list("aabbccdd"))
+    >>> model.predict(X[::2]).tolist()
+    ['a', 'b', 'c', 'd']
+    """
+
+    system: ClassVar[str] = "label-embedding-tree"
+
+    def __init__(
+        self,
+        *,
+        embedding_dim: int = 100,
+        tree: Literal["rembrandt", "confusion", "random"] | Tree = "rembrandt",
+        branching: int | None = None,
+        beam_width: int = 10,
+        start: Start = "rembrandt",
+        rate: float = 0.3,
+        regularization: float = 0.1,
+        max_epochs: int = 20,
+        normalize: bool = True,
+        random_state: int | None = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.embedding_dim = embedding_dim
+        self.tree = tree
+        self.branching = branching
+        self.beam_width = beam_width
+        self.start = start
+        self.rate = rate
+        self.regularization = regularization
+        self.max_epochs = max_epochs
+        self.normalize = normalize
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+        self._check_parameters()
+        X = self._scaled(X)
+        labels = None
+        if self.start == "rembrandt" or self.tree == "rembrandt":
+            labels = unit_start(rembrandt_start(X, Y, self.embedding_dim, self.n_jobs, rng))
+        self.tree_ = self._tree(X, Y, labels, rng)
+        if self.start == "rembrandt" and labels is not None:
+            # A node begins at the mean of the labels below it.
+            start = unit_start(JointMap(labels.regressor, self.tree_.label_sets @ labels.vectors))
+        else:
+            start = random_start(X.shape[1], self.tree_.n_nodes, self.embedding_dim, rng)
+        violations = TreeViolations(Y, _paths(self.tree_), n_jobs=resolve_jobs(self.n_jobs))
+        self._learn(X, Y, start, violations, rng)
+
+    def _tree(
+        self, X: Matrix, Y: csr_array, labels: JointMap | None, rng: np.random.Generator
+    ) -> Tree:
+        n_labels = Y.shape[1]
+        branching = self.branching or max(2, int(np.ceil(np.sqrt(n_labels))))
+        if isinstance(self.tree, Tree):
+            if self.tree.n_labels != n_labels:
+                raise ValueError(f"tree must have {n_labels} labels, got {self.tree.n_labels}")
+            return self.tree.check()
+        if self.tree == "random":
+            return random_tree(n_labels, branching=branching, rng=rng)
+        if self.tree == "confusion":
+            A = surrogate_confusion(X, Y, 1, self.n_jobs, rng)
+            return spectral_tree(A, branching=branching, rng=rng, n_jobs=self.n_jobs)
+        V = labels.vectors if labels is not None else np.zeros((n_labels, 1), dtype=np.float32)
+        return balanced_tree(V, branching=branching, rng=rng, n_jobs=self.n_jobs)
+
+    def _set(self, found: JointMap) -> None:
+        self.regressor_, self.node_vectors_ = found
+
+    def _ranked(self, Z: F32, k: int) -> tuple[Ints, F32]:
+        # Algorithm 3, with a beam.
+        return beam_search_vectors(
+            self.tree_,
+            self.node_vectors_,
+            Z,
+            k,
+            beam_width=self.beam_width,
+            n_jobs=resolve_jobs(self.n_jobs),
+        )
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_one_of("start", self.start, ("rembrandt", "random"))
+        if not isinstance(self.tree, Tree):
+            check_one_of("tree", self.tree, ("rembrandt", "confusion", "random"))
+        if self.branching is not None and not self.branching >= 2:
+            raise ValueError(f"branching must be at least 2, got {self.branching}")
+        if not self.beam_width >= 1:
+            raise ValueError(f"beam_width must be at least 1, got {self.beam_width}")
+
+
+def _paths(tree: Tree) -> Paths:
+    return Paths(tree.first_child, tree.parent, tree.leaves().ptr, *tree.paths())

@@ -1,0 +1,243 @@
+"""Label trees: linear predictors at the nodes of a tree of labels."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from labelry.baselines import OneVsRest
+from labelry.embeddings import rembrandt
+from labelry.estimator import LabelRanker
+from labelry.linalg.parallel import resolve_jobs
+from labelry.linalg.rows import Matrix, Rows, scaled_rows
+from labelry.linalg.solve import Ridge
+from labelry.metrics import precision_at_k
+from labelry.trees import Tree, balanced_tree, confusion, random_tree, spectral_tree
+from labelry.trees.search import Link, beam_search
+from labelry.trees.train import train_independent, train_tree_loss
+from labelry.trees.weights import NodeWeights
+
+F32 = NDArray[np.float32]
+Ints = NDArray[np.integer]
+TreeName = Literal["rembrandt", "confusion", "random"]
+Training = Literal["tree-loss", "independent"]
+
+_EMBEDDING_DIM = 100  # of the label vectors that "rembrandt" clusters
+_BALANCE = 10.0  # most that sizes of sibling sets differ by; equal sizes tear clusters apart
+_HELD_OUT = 0.05  # of the rows, to stop early; at most
+_MOST_HELD_OUT = 2000
+_ENOUGH = 3  # rows that each label of a held-out row must have
+_SHARPNESS = (0.25, 0.5, 0.7, 1.0, 1.5, 2.0, 4.0)
+
+
+class LabelTree(LabelRanker):
+    """A tree of labels with a linear predictor at each node, searched with a beam.
+
+    Prediction looks at a few nodes of each level, so its time grows with the logarithm of the
+    number of labels (Algorithm 1 with ``beam_width=1``). The nodes are trained together for the
+    loss of the whole tree. Choose it when one-vs-rest is too slow to train or to ask.
+
+    Parameters
+    ----------
+    tree : {"rembrandt", "confusion", "random"} or Tree
+        "rembrandt" clusters a label embedding. "confusion" (Algorithm 2) clusters labels that a
+        one-vs-rest classifier confuses on held-out rows: needs that classifier. "random" is
+        for comparison.
+    training : {"tree-loss", "independent"}
+        "tree-loss" minimises the largest violation along the path of each row (relaxation 2),
+        "independent" each node by itself (relaxation 1).
+    branching : int, optional
+        Most children of a node. Larger is a shallower tree: more accurate, slower. By default
+        the root of order `depth` of the number of labels.
+    depth : int
+        Most edges from the root to a leaf.
+    beam_width : int
+        Nodes kept at each level while searching; larger is more accurate and slower.
+    regularization : float
+        For "tree-loss" what weights shrink by in the first epoch, as a fraction; for
+        "independent" the inverse of C; larger gives smaller weights.
+    max_epochs : int
+        Most passes over the rows; "tree-loss" stops early on held-out rows.
+    normalize : bool
+        Scale sparse rows to unit length, or columns of a dense X to mean zero and equal variance.
+    random_state : int, optional
+    n_jobs : int, optional
+        Threads; all cores when None. The result does not depend on it.
+
+    Attributes
+    ----------
+    tree_ : Tree
+    weights_ : NodeWeights
+    sharpness_ : float
+        Factor on the scores of nodes before their softmax, chosen on held-out rows.
+
+    Notes
+    -----
+    Scores are products of the nodes' softmax (or sigmoid) probabilities: between 0 and 1, not
+    calibrated. Memory: for each inner node, its children times the features of its rows.
+
+    References
+    ----------
+    Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, section 2.
+
+    Examples
+    --------
+    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
+    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
+    >>> LabelTree().fit(X, y).predict(X[:4]).tolist()
+    ['a', 'a', 'b', 'b']
+    """
+
+    system: ClassVar[str] = "label-tree"
+
+    def __init__(
+        self,
+        *,
+        tree: TreeName | Tree = "rembrandt",
+        training: Training = "tree-loss",
+        branching: int | None = None,
+        depth: int = 2,
+        beam_width: int = 10,
+        regularization: float | None = None,
+        max_epochs: int = 50,
+        normalize: bool = True,
+        random_state: int | None = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.tree = tree
+        self.training = training
+        self.branching = branching
+        self.depth = depth
+        self.beam_width = beam_width
+        self.regularization = regularization
+        self.max_epochs = max_epochs
+        self.normalize = normalize
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+        self._check_parameters(Y.shape[1])
+        self._learn_scaling(X)
+        X = self._scaled(X)
+        n_jobs = resolve_jobs(self.n_jobs)
+        self.tree_ = self._learn_tree(X, Y, rng)
+        self.sharpness_ = 1.0
+        if self.training == "independent":
+            C = 1.0 / (1.0 if self.regularization is None else self.regularization)
+            self.weights_ = train_independent(
+                X, Y, self.tree_, C=C, max_sweeps=self.max_epochs, rng=rng, n_jobs=n_jobs
+            )
+            return
+        train, held_out = _split(Y, rng)
+
+        def accuracy(weights: NodeWeights, sharpness: float = 1.0) -> float:
+            best = self._search(weights, sharpness, X[held_out], 1)[0]
+            return precision_at_k(Y[held_out], best, 1)
+
+        self.weights_ = train_tree_loss(
+            X[train],
+            Y[train],
+            self.tree_,
+            regularization=0.0 if self.regularization is None else self.regularization,
+            max_epochs=self.max_epochs,
+            judge=accuracy if len(held_out) else None,
+            rng=rng,
+            n_jobs=n_jobs,
+        )
+        if len(held_out):
+            # The smallest of equals: a softer path lets later levels speak.
+            self.sharpness_ = max(_SHARPNESS, key=lambda s: accuracy(self.weights_, s))
+
+    def _learn_tree(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> Tree:
+        if isinstance(self.tree, Tree):
+            return self.tree
+        n_labels = Y.shape[1]
+        branching = self.branching or max(2, int(np.ceil(n_labels ** (1.0 / self.depth))))
+        shape = {"branching": branching, "depth": self.depth}
+        if self.tree == "random":
+            return random_tree(n_labels, rng=rng, **shape)
+        if self.tree == "rembrandt":
+            ridge = Ridge(Rows(X, Y, n_jobs=self.n_jobs))
+            embedding = rembrandt(ridge, min(_EMBEDDING_DIM, n_labels), rng=rng)
+            # Directions count by how well they are predicted; the weak ones are noise.
+            V = embedding.vectors * np.maximum(embedding.values, 0)
+            return balanced_tree(V, balance=_BALANCE, rng=rng, n_jobs=self.n_jobs, **shape)
+        # Algorithm 2: one-vs-rest on part of the rows, its confusions on the others.
+        part = rng.permutation(X.shape[0])
+        train, validation = np.split(part, [max(1, int(0.8 * len(part)))])
+        surrogate = OneVsRest(normalize=False, prune=0.01, n_jobs=self.n_jobs)
+        surrogate.fit(X[train], Y[train])
+        if not len(validation):
+            return random_tree(n_labels, rng=rng, **shape)
+        A = confusion(Y[validation], surrogate.topk_ids(X[validation], 1)[0][:, 0])
+        return spectral_tree(A, balance=_BALANCE, rng=rng, n_jobs=self.n_jobs, **shape)
+
+    def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
+        labels, logs = self._search(self.weights_, self.sharpness_, self._scaled(X), k)
+        return labels, np.where(labels < 0, -np.inf, np.exp(logs)).astype(np.float32)
+
+    def _search(
+        self, weights: NodeWeights, sharpness: float, X: Matrix, k: int
+    ) -> tuple[NDArray[np.int32], F32]:
+        link: Link = "softmax" if self.training == "tree-loss" else "sigmoid"
+        return beam_search(
+            self.tree_,
+            weights,
+            X,
+            k,
+            beam_width=self.beam_width,
+            link=link,
+            sharpness=sharpness,
+            n_jobs=resolve_jobs(self.n_jobs),
+        )
+
+    def _learn_scaling(self, X: Matrix) -> None:
+        """Shift and scale of the columns of a dense X, so that rows have about unit length."""
+        self.shift_, self.scale_ = None, None
+        if self.normalize and not issparse(X):
+            self.shift_ = X.mean(axis=0)
+            deviation = X.std(axis=0) * np.float32(np.sqrt(X.shape[1]))
+            constant = deviation <= 1e-6 * np.abs(self.shift_)
+            self.scale_ = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation)).astype(
+                np.float32
+            )
+
+    def _scaled(self, X: Matrix) -> Matrix:
+        if not self.normalize:
+            return X
+        if self.shift_ is None:
+            return scaled_rows(X)
+        return ((X.toarray() if issparse(X) else X) - self.shift_) * self.scale_
+
+    def _check_parameters(self, n_labels: int) -> None:
+        if isinstance(self.tree, Tree):
+            if self.tree.check().n_labels != n_labels:
+                raise ValueError(f"tree has {self.tree.n_labels} labels but Y has {n_labels}")
+        elif self.tree not in ("rembrandt", "confusion", "random"):
+            raise ValueError(
+                f"tree must be rembrandt, confusion, random or a Tree; got {self.tree!r}"
+            )
+        if self.training not in ("tree-loss", "independent"):
+            raise ValueError(f"training must be tree-loss or independent; got {self.training!r}")
+        if self.branching is not None and self.branching < 2:
+            raise ValueError(f"branching must be at least 2, got {self.branching}")
+        for name in ("depth", "beam_width", "max_epochs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.regularization is not None and not self.regularization >= 0:
+            raise ValueError(f"regularization must be at least 0, got {self.regularization}")
+
+
+def _split(Y: csr_array, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Rows to train on, and a few to judge by, none of which has a rare label."""
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    rare = csr_array((counts[Y.indices] < _ENOUGH, Y.indices, Y.indptr), shape=Y.shape)
+    candidates = np.flatnonzero((np.diff(Y.indptr) > 0) & (rare.sum(axis=1) == 0))
+    size = min(_MOST_HELD_OUT, int(_HELD_OUT * Y.shape[0]), len(candidates) // 2)
+    if size < 20:  # too few to judge by
+        return np.arange(Y.shape[0]), np.arange(0)
+    held_out = np.sort(rng.choice(candidates, size=size, replace=False))
+    return np.setdiff1d(np.arange(Y.shape[0]), held_out), held_out

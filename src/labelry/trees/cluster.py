@@ -1,0 +1,308 @@
+"""Sets of label vectors cut into balanced clusters: spherical k-means under a size constraint.
+
+References
+----------
+Dhillon, Modha: Concept decompositions for large sparse text data using clustering, 2001.
+Arthur, Vassilvitskii: k-means++, the advantages of careful seeding, 2007.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from labelry.linalg.parallel import balanced_spans, run
+from labelry.linalg.rows import Matrix
+
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+
+_MAX_STEPS = 20
+_GAIN = 1e-3  # relative gain of the objective below which the clusters are final
+_TRIALS = 3  # rows from which each seed is the best
+_SEED_ROWS = 64  # rows per part among which seeds are sought
+_SAME = 1e-5  # cosines nearer than this are equal: rounding must not decide
+_SPANS_PER_JOB = 8  # sets differ in steps, so threads get their share piece by piece
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+
+class Sets(NamedTuple):
+    """Disjoint sets of labels: set s is ``members[bounds[s] : bounds[s + 1]]``."""
+
+    members: I32
+    bounds: I64
+
+    @property
+    def sizes(self) -> I64:
+        return np.diff(self.bounds)
+
+
+def even_cuts(sets: Sets, n_parts: I64) -> I64:
+    """Bounds that cut set s into ``n_parts[s]`` parts whose sizes differ by at most one."""
+    part = np.arange(n_parts.sum()) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
+    parts, sizes, starts = (np.repeat(a, n_parts) for a in (n_parts, sets.sizes, sets.bounds[:-1]))
+    return np.append(starts + sizes * part // parts, sets.bounds[-1])
+
+
+def split_sets(
+    V: Matrix,
+    sets: Sets,
+    n_parts: I64,
+    *,
+    balance: float,
+    rng: np.random.Generator,
+    n_jobs: int,
+) -> Sets:
+    """Cut set s into ``n_parts[s]`` sets of similar vectors, which take its place.
+
+    Holds a cosine for each member and each part of its set.
+
+    Parameters
+    ----------
+    V : array or csr_array (n_labels, k)
+        Rows of unit length, or zero.
+    n_parts : array (n_sets,)
+        At least 1, at most the size of the set.
+    balance : float
+        Most that the sizes of the parts of a set may differ by, as a factor (or by one).
+    """
+    least, most = _limits(sets.sizes, n_parts, balance)
+    rows = V[sets.members]  # in the order of the sets, for they are read many times
+    chance = rng.random((len(n_parts), _TRIALS * int(n_parts.max())), dtype=np.float32)
+    part = np.zeros(len(sets.members), dtype=np.int32)
+    spans = balanced_spans(sets.bounds, _SPANS_PER_JOB * n_jobs if n_jobs > 1 else 1)
+    arguments = (*_flat(rows), sets.bounds, n_parts, least, most, chance, part)
+    run(cluster_sets, [(*arguments, *span) for span in spans], n_jobs)
+    part += np.repeat(np.cumsum(n_parts) - n_parts, sets.sizes).astype(np.int32)
+    sizes = np.bincount(part, minlength=int(n_parts.sum()))
+    order = np.argsort(part, kind="stable")
+    return Sets(sets.members[order], np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def _limits(sizes: I64, n_parts: I64, balance: float) -> tuple[I64, I64]:
+    """Sizes between these differ by `balance` at most, and can add up to those of the sets."""
+    mean = sizes / n_parts
+    least = np.maximum(np.minimum(np.ceil(mean * 2 / (1 + balance)), np.floor(mean)), 1)
+    most = np.maximum(np.floor(mean * 2 / (1 + 1 / balance)), np.ceil(mean))
+    return least.astype(np.int64), most.astype(np.int64)
+
+
+def _flat(V: Matrix) -> tuple[I64, I32, F32, int]:
+    """CSR arrays; a dense matrix is one whose column numbers go without saying (none given)."""
+    if issparse(V):
+        return V.indptr.astype(np.int64), V.indices, V.data, V.shape[1]
+    indptr = np.arange(V.shape[0] + 1, dtype=np.int64) * V.shape[1]
+    return indptr, np.empty(0, dtype=np.int32), V.reshape(-1), V.shape[1]
+
+
+@njit(nogil=True, cache=True)
+def cluster_sets(
+    indptr: I64,
+    indices: I32,
+    data: F32,
+    n_columns: int,
+    bounds: I64,
+    n_parts: I64,
+    least: I64,
+    most: I64,
+    chance: F32,
+    part: I32,
+    first: int,
+    last: int,
+) -> None:
+    """Fill in the `part` of the members of the sets `first` to `last`."""
+    widest = n_parts[first:last].max()
+    work = np.zeros((n_columns, widest), dtype=np.float32)
+    for s in range(first, last):
+        if n_parts[s] > 1:
+            a, b, k = bounds[s], bounds[s + 1], n_parts[s]
+            found = np.zeros(b - a, dtype=np.int32)
+            _seeds(indptr, indices, data, a, b, k, chance[s], work)
+            _lloyd(indptr, indices, data, a, b, k, least[s], most[s], work, found)
+            part[a:b] = found
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _dots(
+    indptr: I64, indices: I32, data: F32, i: int, C: F32, first: int, last: int, out: F32
+) -> None:
+    """``out[first:last] = v_i' C[:, first:last]``."""
+    p0 = indptr[i]
+    out[first:last] = 0.0
+    for p in range(p0, indptr[i + 1]):
+        v = data[p]
+        c = C[indices[p] if indices.size else p - p0]
+        for j in range(first, last):
+            out[j] += v * c[j]
+
+
+@njit(nogil=True, cache=True)
+def _add(indptr: I64, indices: I32, data: F32, i: int, C: F32, j: int) -> None:
+    """``C[:, j] += v_i``."""
+    p0 = indptr[i]
+    for p in range(p0, indptr[i + 1]):
+        C[indices[p] if indices.size else p - p0, j] += data[p]
+
+
+@njit(nogil=True, cache=True)
+def _clear(indptr: I64, indices: I32, a: int, b: int, C: F32, first: int, last: int) -> None:
+    """``C[:, first:last] = 0``, in the lines that the rows a to b can have touched."""
+    if indices.size:
+        for p in range(indptr[a], indptr[b]):
+            C[indices[p], first:last] = 0.0
+    else:
+        C[:, first:last] = 0.0
+
+
+@njit(nogil=True, cache=True)
+def _seeds(
+    indptr: I64, indices: I32, data: F32, a: int, b: int, k: int, chance: F32, C: F32
+) -> None:
+    """Set C to `k` rows far from one another: k-means++, the best of a few trials for each seed.
+
+    Of large sets, evenly spaced rows are enough.
+    """
+    stride = max(1, (b - a) // (_SEED_ROWS * k))
+    n = (b - a) // stride
+    dots = np.zeros(k, dtype=np.float32)
+    far = np.empty(n, dtype=np.float32)  # 1 - cosine with the nearest seed
+    trial = np.empty(n, dtype=np.float32)
+    best = np.empty(n, dtype=np.float32)
+    for i in range(n):
+        far[i] = 1.0 if indptr[a + i * stride + 1] > indptr[a + i * stride] else 0.0
+    for j in range(k):
+        chosen = 0
+        least = np.inf
+        for t in range(_TRIALS):
+            row = _draw(far, chance[j * _TRIALS + t])
+            _add(indptr, indices, data, a + row * stride, C, j)
+            total = 0.0
+            for i in range(n):
+                _dots(indptr, indices, data, a + i * stride, C, j, j + 1, dots)
+                trial[i] = min(far[i], max(1.0 - dots[j], 0.0))
+                total += trial[i]
+            if total < least:
+                least = total
+                chosen = row
+                best[:] = trial
+            _clear(indptr, indices, a, b, C, j, j + 1)
+        _add(indptr, indices, data, a + chosen * stride, C, j)
+        far[:] = best
+
+
+@njit(nogil=True, cache=True)
+def _draw(weights: F32, chance: float) -> int:
+    """A place with probability in proportion to its weight; any, if all weights are zero."""
+    total = 0.0
+    for w in weights:
+        total += w
+    if total <= 0.0:
+        return int(chance * weights.size)
+    left = chance * total
+    place = 0
+    for i in range(weights.size):
+        if weights[i] > 0:
+            place = i
+            left -= weights[i]
+            if left < 0:
+                break
+    return place
+
+
+@njit(nogil=True, cache=True)
+def _lloyd(
+    indptr: I64,
+    indices: I32,
+    data: F32,
+    a: int,
+    b: int,
+    k: int,
+    least: int,
+    most: int,
+    C: F32,
+    found: I32,
+) -> None:
+    """Find the part of the rows a to b, from seeds in C; C is zero afterwards.
+
+    The objective is the sum over parts of |sum of its rows|, which is the sum of the cosines
+    between each row and the centre of its part.
+    """
+    n = b - a
+    S = np.empty((n, k), dtype=np.float32)
+    part = np.full(n, -1, dtype=np.int32)
+    norm = np.ones(k, dtype=np.float32)
+    best = 0.0
+    for step in range(_MAX_STEPS):
+        for i in range(n):
+            _dots(indptr, indices, data, a + i, C, 0, k, S[i])
+        _clear(indptr, indices, a, b, C, 0, k)
+        if step > 0:
+            objective = _norms(S, part, norm)
+            if objective <= best * (1.0 + _GAIN):
+                break
+            best = objective
+            found[:] = part
+        assign(S, norm, least, most, part)
+        if step == 0:
+            found[:] = part
+        for i in range(n):
+            _add(indptr, indices, data, a + i, C, part[i])
+    _clear(indptr, indices, a, b, C, 0, k)
+
+
+@njit(nogil=True, cache=True)
+def _norms(S: F32, part: I32, norm: F32) -> float:
+    """The length of the sum c of each part, from |c|^2 = sum of v'c over its rows; their total."""
+    squares = np.zeros(norm.size)
+    for i in range(part.size):
+        squares[part[i]] += S[i, part[i]]
+    total = 0.0
+    for j in range(norm.size):
+        norm[j] = np.sqrt(max(squares[j], 1e-12))
+        total += norm[j]
+    return total
+
+
+@njit(nogil=True, cache=True)
+def assign(S: F32, norm: F32, least: int, most: int, part: I32) -> None:
+    """Each row to the part with the largest ``S / norm`` that has room; fills in `part`.
+
+    Rows that would lose most by their second choice go first. Parts that still lack rows of their
+    `least` get all that are left when there are only so many; of equal parts the smallest wins.
+    """
+    n, k = S.shape
+    regret = np.empty(n, dtype=np.float32)
+    for i in range(n):
+        high = -np.inf
+        second = -np.inf
+        for j in range(k):
+            s = S[i, j] / norm[j]
+            S[i, j] = s
+            if s > high:
+                second = high
+                high = s
+            elif s > second:
+                second = s
+        regret[i] = second - high
+    size = np.zeros(k, dtype=np.int64)
+    lacking = k * least
+    order = np.argsort(regret, kind="mergesort")
+    for at in range(n):
+        i = order[at]
+        room = least if n - at <= lacking else most
+        choice = -1
+        for j in range(k):
+            if size[j] < room and (
+                choice < 0
+                or S[i, j] > S[i, choice] + _SAME
+                or (S[i, j] >= S[i, choice] - _SAME and size[j] < size[choice])
+            ):
+                choice = j
+        lacking -= size[choice] < least
+        size[choice] += 1
+        part[i] = choice

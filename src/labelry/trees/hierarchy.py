@@ -1,0 +1,202 @@
+"""Label trees from a taxonomy that somebody already has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelry.data.cells import bad, shown
+from labelry.data.tables import read_lines
+from labelry.trees.structure import Tree, ranges
+
+I64 = NDArray[np.int64]
+
+_MOST_NODES = 20_000_000  # of a joint tree, before labels are looked at
+
+
+def read_hierarchy(path: str | Path, *, child_first: bool = False) -> list[tuple[str, str]]:
+    """Read the edges (parent, child) of a taxonomy from lines of two names.
+
+    The names are separated by a tab, or else by blanks. The file may be compressed.
+
+    Parameters
+    ----------
+    child_first : bool
+        Whether lines are ``child parent`` in place of ``parent child``.
+
+    Raises
+    ------
+    DataError
+        Names the file and the line of what is not two different names.
+    """
+    edges = []
+    for number, line in read_lines(path):
+        text = line.rstrip("\r\n")
+        names = [name.strip() for name in text.split("\t")] if "\t" in text else text.split()
+        if len(names) != 2 or not all(names):
+            expected = "two names, separated by a tab or by blanks"
+            raise bad(f"{shown(text)}", expected, path, number)
+        if names[0] == names[1]:
+            raise bad(f"{shown(names[0])} below itself", "two different names", path, number)
+        edges.append((names[1], names[0]) if child_first else (names[0], names[1]))
+    return edges
+
+
+def hierarchy_tree(
+    edges: Iterable[tuple[str, str]], names: Sequence[str], *, joint: bool = False
+) -> Tree:
+    """The label tree of a taxonomy, a tree or a directed acyclic graph.
+
+    A label that is an inner node of the taxonomy gets a leaf of its own below that node. Labels
+    that the taxonomy does not know go into one more node below the root. Branches without
+    labels are left out, and chains of single children are contracted.
+
+    Parameters
+    ----------
+    edges : pairs (parent, child) of names
+        See `read_hierarchy`. There may be several roots.
+    names : sequence of str
+        The name of each label in the taxonomy.
+    joint : bool
+        Whether a node with several parents goes below each of them; otherwise it goes below the
+        first one named. A graph with very many paths gives a very large joint tree.
+
+    Examples
+    --------
+    >>> edges = [("body", "leg"), ("leg", "knee"), ("leg", "foot"), ("body", "arm")]
+    >>> hierarchy_tree(edges, ["knee", "foot", "arm"]).label.tolist()
+    [-1, -1, 2, 0, 1]
+    """
+    if len(set(names)) < len(names):
+        raise ValueError("names must be distinct")
+    ids: dict[str, int] = {}
+    pairs = np.array(
+        [(ids.setdefault(p, len(ids)), ids.setdefault(c, len(ids))) for p, c in edges],
+        dtype=np.int64,
+    ).reshape(-1, 2)
+    node_names = list(ids)
+    label_of = np.full(len(ids), -1)
+    place = np.array([ids.get(name, -1) for name in names], dtype=np.int64)
+    label_of[place[place >= 0]] = np.flatnonzero(place >= 0)
+    parent, child = _distinct(pairs).T
+    _check_acyclic(parent, child, node_names)
+    if not joint:
+        _, first = np.unique(child, return_index=True)
+        first.sort()
+        parent, child = parent[first], child[first]
+    tree_parent, node = _unfold(parent, child, len(ids))
+    label = np.where(node >= 0, label_of[node] if len(ids) else -1, -1)
+    return _labelled(tree_parent, label, np.flatnonzero(place < 0), len(names))
+
+
+def _distinct(pairs: I64) -> I64:
+    """The pairs without repetitions, in the order of their first appearance."""
+    _, first = np.unique(pairs, axis=0, return_index=True)
+    return pairs[np.sort(first)]
+
+
+def _children(parent: I64, child: I64, n: int) -> tuple[I64, I64]:
+    """The children of node i are ``below[ptr[i] : ptr[i + 1]]``."""
+    order = np.argsort(parent, kind="stable")
+    return np.searchsorted(parent[order], np.arange(n + 1)), child[order]
+
+
+def _check_acyclic(parent: I64, child: I64, names: Sequence[str]) -> None:
+    """Take away nodes without parents until none is left; what is left has a cycle."""
+    ptr, below = _children(parent, child, len(names))
+    n_parents = np.bincount(child, minlength=len(names))
+    free = np.flatnonzero(n_parents == 0)
+    while len(free):
+        n_parents[free] = -1  # taken away
+        freed = below[ranges(ptr[free], ptr[free + 1])]
+        np.subtract.at(n_parents, freed, 1)
+        free = np.unique(freed[n_parents[freed] == 0])
+    left = n_parents > 0
+    if not left.any():
+        return
+    # Every node that is left has a parent that is left: climbing must come back somewhere.
+    inside = left[parent] & left[child]
+    above = dict(zip(child[inside].tolist(), parent[inside].tolist(), strict=True))
+    path = [next(iter(above))]
+    seen: dict[int, int] = {}
+    while path[-1] not in seen:
+        seen[path[-1]] = len(path) - 1
+        path.append(above[path[-1]])
+    cycle = [names[i] for i in reversed(path[seen[path[-1]] :])]
+    raise ValueError(f"the hierarchy has a cycle: {_chain(cycle)}")
+
+
+def _chain(names: list[str]) -> str:
+    parts = names if len(names) <= 8 else [*names[:4], "...", *names[-3:]]
+    return " > ".join(parts)
+
+
+def _unfold(parent: I64, child: I64, n: int) -> tuple[I64, I64]:
+    """Parents and graph nodes of the tree that has a node for each path from the root.
+
+    Above several roots, or none, tree node 0 is a root of no graph node (-1).
+    """
+    ptr, below = _children(parent, child, n)
+    roots = np.setdiff1d(np.arange(n), child)
+    parents, nodes = [np.full(1, -1)], [roots]
+    if len(roots) != 1:
+        parents, nodes = [*parents, np.zeros(len(roots), dtype=np.int64)], [np.full(1, -1), roots]
+    first, total = len(nodes) - 1, len(nodes) - 1 + len(roots)  # of the last level; of all
+    while len(nodes[-1]):
+        start, end = ptr[nodes[-1]], ptr[nodes[-1] + 1]
+        parents.append(np.repeat(first + np.arange(len(start)), end - start))
+        nodes.append(below[ranges(start, end)])
+        first, total = total, total + len(nodes[-1])
+        if total > _MOST_NODES:
+            raise ValueError(
+                f"the joint tree of this hierarchy has more than {_MOST_NODES:,} nodes; "
+                "use joint=False"
+            )
+    return np.concatenate(parents), np.concatenate(nodes)
+
+
+def _labelled(parent: I64, label: I64, unknown: I64, n_labels: int) -> Tree:
+    """The tree of these nodes, in breadth-first order, with all labels in leaves."""
+    n = len(parent)
+    # Labels of inner nodes get a leaf below; those the taxonomy does not know get a node.
+    is_inner = np.bincount(parent[1:], minlength=n) > 0
+    own = np.flatnonzero(is_inner & (label >= 0))
+    extra = np.zeros(min(len(unknown), 1), dtype=np.int64)
+    parent = np.concatenate([parent, own, extra, np.full(len(unknown), n + len(own))])
+    label = np.concatenate([np.where(is_inner, -1, label), label[own], extra - 1, unknown])
+    while True:
+        n = len(parent)
+        keep = _useful(parent, label)
+        parent, label = _without(parent, label, keep)
+        if len(parent) == n:
+            return Tree.from_parents(parent, label, n_labels)
+
+
+def _useful(parent: I64, label: I64) -> NDArray[np.bool_]:
+    """Nodes that stay: no empty branch, no second leaf of a label, no single child's parent."""
+    n = len(parent)
+    n_children = np.bincount(parent[1:], minlength=n)
+    is_leaf = label >= 0
+    keep = is_leaf | (n_children > 1)
+    leaves = np.flatnonzero(is_leaf)
+    _, first = np.unique(np.stack([parent[leaves], label[leaves]]), axis=1, return_index=True)
+    keep[leaves] = False
+    keep[leaves[first]] = True
+    keep[0] = True
+    if n_children[0] == 1:  # the root stays in the place of its only child, unless that is a leaf
+        only = np.flatnonzero(parent == 0)
+        keep[only] = is_leaf[only]
+    return keep
+
+
+def _without(parent: I64, label: I64, keep: NDArray[np.bool_]) -> tuple[I64, I64]:
+    """The tree without some nodes; their children go to the nearest ancestor that stays."""
+    up = parent.copy()
+    while len(lost := np.flatnonzero(~keep[up] & (up >= 0))):
+        up[lost] = up[up[lost]]
+    number = np.cumsum(keep) - 1
+    up = up[keep]
+    return np.where(up >= 0, number[up], -1), label[keep]

@@ -1,0 +1,329 @@
+"""Label trees from label vectors, from confusions, or by chance.
+
+All learners grow the tree level by level: each set of labels that is too large is cut into parts,
+and the learners differ in how they cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csr_array, diags_array, issparse
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from labelry.linalg.parallel import resolve_jobs
+from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
+from labelry.linalg.sketch import randomized_eigh
+from labelry.linalg.topk import topk_blocks
+from labelry.progress import phase
+from labelry.trees.cluster import Sets, even_cuts, split_sets
+from labelry.trees.structure import Tree
+
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
+Split = Callable[[Sets, I64], Sets]  # cuts set s into n_parts[s] sets
+
+_CLOSE = 0.9  # of the cosine to its own cluster: nearer than that, a label gets a copy
+_WEAK = 1e-3  # affinity of all pairs together, relative to that of confused pairs
+_DENSE = 400  # labels up to which all eigenvectors are as cheap as a few
+
+
+def random_tree(
+    n_labels: int,
+    *,
+    branching: int = 16,
+    depth: int | None = None,
+    max_leaf_size: int | None = None,
+    rng: np.random.Generator,
+) -> Tree:
+    """A tree of even sets of labels taken by chance: what a learnt tree has to beat.
+
+    Parameters are those of `balanced_tree`.
+    """
+    shuffled = rng.permutation(n_labels)
+
+    def split(sets: Sets, n_parts: I64) -> Sets:
+        return Sets(sets.members, even_cuts(sets, n_parts))
+
+    return _grow(shuffled, split, branching, depth, max_leaf_size)
+
+
+def balanced_tree(
+    V: object,
+    *,
+    branching: int = 16,
+    depth: int | None = None,
+    max_leaf_size: int | None = None,
+    balance: float = 1.0,
+    copies: int = 0,
+    rng: np.random.Generator,
+    n_jobs: int | None = None,
+) -> Tree:
+    """A tree of clusters of similar label vectors: recursive spherical k-means of bounded sizes.
+
+    Each level costs O(n_labels k branching) time and n_labels x branching floats, and `copies`
+    O(n_labels k) time for each bottom cluster.
+
+    Parameters
+    ----------
+    V : array or sparse matrix (n_labels, k)
+        A vector for each label: its row of an embedding, or the mean of its rows of features.
+        Only directions count. Labels with a vector of zeros go where there is room.
+    branching : int
+        Most parts a set is cut into. Larger is a shallower tree: more accurate, slower to search.
+    depth : int, optional
+        Most edges from the root to a leaf; 1 has all leaves under the root. By default sets are
+        cut until they are small enough.
+    max_leaf_size : int, optional
+        Labels of a set that is not cut further; by default `branching`. Larger is as above.
+    balance : float
+        Most that sizes of sibling sets differ by, as a factor; 1 is equal sizes (up to one label).
+        Larger follows the data more closely and may give deeper trees.
+    copies : int
+        Most further leaves of a label, in other bottom clusters that are about as close to it
+        as its own (a joint tree). Larger forgives more errors and makes the tree larger.
+    n_jobs : int, optional
+        Threads; all cores when None.
+
+    Examples
+    --------
+    >>> V = np.array([[1, 0], [0, 1], [1, 0.1], [0.1, 1]])
+    >>> tree = balanced_tree(V, branching=2, rng=np.random.default_rng(0))
+    >>> sorted(tree.label_sets[[s]].indices.tolist() for s in (1, 2))
+    [[0, 2], [1, 3]]
+    """
+    _check_balance(balance)
+    if copies < 0:
+        raise ValueError(f"copies must be at least 0; got {copies}")
+    rows, jobs = _unit_rows(V), resolve_jobs(n_jobs)
+
+    def split(sets: Sets, n_parts: I64) -> Sets:
+        return split_sets(rows, sets, n_parts, balance=balance, rng=rng, n_jobs=jobs)
+
+    tree = _grow(np.arange(rows.shape[0]), split, branching, depth, max_leaf_size)
+    return _joint(tree, rows, copies, jobs) if copies else tree
+
+
+def spectral_tree(
+    A: object,
+    *,
+    branching: int = 16,
+    depth: int | None = None,
+    max_leaf_size: int | None = None,
+    balance: float = 1.0,
+    rng: np.random.Generator,
+    n_jobs: int | None = None,
+) -> Tree:
+    """A tree of labels that are confused with one another (Algorithm 2): recursive spectral cuts.
+
+    Parameters
+    ----------
+    A : sparse or dense matrix (n_labels, n_labels)
+        Symmetric affinities, not negative; see `confusion`.
+    branching, depth, max_leaf_size, balance, n_jobs
+        As for `balanced_tree`.
+
+    Notes
+    -----
+    The paper's spectral clustering leaves balance to chance; here k-means keeps it.
+
+    References
+    ----------
+    Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, Algorithm 2.
+    Ng, Jordan, Weiss: On spectral clustering, 2001.
+    """
+    _check_balance(balance)
+    affinity = _affinity(A)
+    jobs = resolve_jobs(n_jobs)
+    V = np.zeros((affinity.shape[0], branching), dtype=np.float32)
+
+    def split(sets: Sets, n_parts: I64) -> Sets:
+        for start, end, k in zip(sets.bounds[:-1], sets.bounds[1:], n_parts, strict=True):
+            labels = sets.members[start:end]
+            Z = _spectral_vectors(affinity[labels][:, labels], int(k), rng)
+            V[labels, : Z.shape[1]] = Z
+            V[labels, Z.shape[1] :] = 0.0
+        # NJW, steps 4-6: rows of unit length, then k-means
+        return split_sets(scaled_rows(V), sets, n_parts, balance=balance, rng=rng, n_jobs=jobs)
+
+    return _grow(np.arange(len(V)), split, branching, depth, max_leaf_size)
+
+
+def confusion(Y: csr_array, predicted: ArrayLike) -> csr_array:
+    """The affinities A = (C + C') / 2 of Algorithm 2, with zero diagonal, (n_labels, n_labels).
+
+    C_ij counts the rows that have label i and for which label j is predicted. Rows of several
+    labels count for each.
+
+    Parameters
+    ----------
+    Y : csr_array (n_rows, n_labels)
+        Held-out rows.
+    predicted : integers (n_rows,)
+        The best label of each row; -1 for none.
+
+    Examples
+    --------
+    >>> Y = csr_array(np.eye(3)[[0, 0, 1]])
+    >>> confusion(Y, [1, 0, -1]).toarray().tolist()
+    [[0.0, 0.5, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    best = np.asarray(predicted)
+    n_rows, n_labels = Y.shape
+    if best.shape != (n_rows,):
+        raise ValueError(f"predicted must have shape ({n_rows},), one per row; got {best.shape}")
+    if n_rows and not -1 <= best.min() <= best.max() < n_labels:
+        raise ValueError(
+            f"predicted must be between -1 and {n_labels - 1}; got {best.min()} to {best.max()}"
+        )
+    rows = np.flatnonzero(best >= 0)
+    ones = np.ones(len(rows), dtype=np.float32)
+    P = csr_array((ones, (rows, best[rows])), shape=Y.shape)
+    C = (Y != 0).astype(np.float32).T @ P
+    A = csr_array((C + C.T) / 2)
+    A.setdiag(0)
+    A.eliminate_zeros()
+    return A
+
+
+def _grow(
+    labels: I64,
+    split: Split,
+    branching: int,
+    depth: int | None,
+    max_leaf_size: int | None,
+) -> Tree:
+    """Cut sets of labels level by level, until they are small or the tree is deep enough."""
+    limit = branching if max_leaf_size is None else max_leaf_size
+    _check_shape(len(labels), branching, depth, limit)
+    sets = Sets(labels.astype(np.int32), np.array([0, len(labels)]))
+    nodes = np.zeros(1, dtype=np.int64)  # node of each set
+    parents, of_label = [np.array([-1])], [np.array([-1])]
+    n_nodes, level = 1, 0
+    with phase("tree", len(labels), "labels") as advance:
+        while len(nodes):
+            level += 1
+            small = (sets.sizes <= limit) | (level == depth)
+            placed = _take(sets, small)
+            parents.append(np.repeat(nodes[small], placed.sizes))
+            of_label.append(placed.members)
+            n_nodes += len(placed.members)
+            sets, nodes = _take(sets, ~small), nodes[~small]
+            n_parts = np.clip(-(-sets.sizes // limit), 2, branching)
+            sets = split(sets, n_parts) if len(nodes) else sets
+            # A part of one label is its leaf; the others are the sets of the next level.
+            single = sets.sizes == 1
+            parents.append(np.repeat(nodes, n_parts))
+            of_label.append(np.where(single, sets.members[sets.bounds[:-1]], -1))
+            nodes = (n_nodes + np.arange(len(single)))[~single]
+            n_nodes += len(single)
+            sets = _take(sets, ~single)
+            advance(len(placed.members) + int(single.sum()))
+    return Tree.from_parents(np.concatenate(parents), np.concatenate(of_label), len(labels))
+
+
+def _take(sets: Sets, chosen: NDArray[np.bool_]) -> Sets:
+    sizes = sets.sizes
+    bounds = np.concatenate([[0], np.cumsum(sizes[chosen])])
+    return Sets(sets.members[np.repeat(chosen, sizes)], bounds)
+
+
+def _joint(tree: Tree, V: Matrix, copies: int, n_jobs: int) -> Tree:
+    """The tree with more leaves: each label also in the bottom clusters nearest to it."""
+    parent, leaves = tree.parent, tree.leaves().nodes
+    clusters, own = np.unique(parent[leaves], return_inverse=True)  # own: of each label
+    if len(clusters) < 2:
+        return tree
+    ones = np.ones(len(own), dtype=np.float32)
+    members = csr_array((ones, (own, np.arange(len(own)))), shape=(len(clusters), len(own)))
+    centers = scaled_rows(members @ V)
+    to_own = np.empty(len(own), dtype=np.float32)
+
+    def closeness(rows: slice) -> F32:
+        S = V[rows] @ centers.T
+        S = S.toarray() if issparse(S) else S
+        each = np.arange(len(S)), own[rows]
+        to_own[rows] = S[each]
+        S[each] = -np.inf
+        return S
+
+    near, cosine = topk_blocks(
+        closeness, len(own), len(clusters), min(copies, len(clusters) - 1), n_jobs
+    )
+    label, place = np.nonzero((cosine > 0) & (cosine >= _CLOSE * to_own[:, None]))
+    return Tree.from_parents(
+        np.concatenate([parent, clusters[near[label, place]]]),
+        np.concatenate([tree.label, label]),
+        tree.n_labels,
+    )
+
+
+def _affinity(A: object) -> csr_array:
+    matrix = csr_array(as_matrix(A))
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"A must be square, labels x labels; got {matrix.shape}")
+    if matrix.nnz and not (np.isfinite(matrix.data).all() and matrix.data.min() >= 0):
+        raise ValueError("A must not have negative or infinite entries, or NaN")
+    if matrix.nnz and abs(matrix - matrix.T).max() > 1e-5 * matrix.data.max():
+        raise ValueError("A must be symmetric")
+    return matrix
+
+
+def _spectral_vectors(A: csr_array, k: int, rng: np.random.Generator) -> F32:
+    """Leading eigenvectors (n, k) of D^-1/2 A D^-1/2 (NJW, steps 2-3).
+
+    All pairs get a weak common affinity first, so that labels that are confused with no other
+    have a degree, and a place of their own.
+    """
+    n = A.shape[0]
+    degree = A.sum(axis=1).astype(np.float64)
+    weak = (_WEAK * degree.mean() or 1.0) / n
+    scale = 1.0 / np.sqrt(degree + n * weak)
+    S = csr_array(diags_array(scale) @ A.astype(np.float64) @ diags_array(scale))
+    u = np.sqrt(weak) * scale
+    if n <= max(_DENSE, 2 * k):
+        return eigh(S.toarray() + np.outer(u, u))[1][:, -k:].astype(np.float32)
+    operator = LinearOperator((n, n), matvec=lambda v: S @ v + u * (u @ v), dtype=np.float64)
+    try:
+        start = rng.standard_normal(n)
+        vectors = eigsh(operator, k, which="LA", v0=start, tol=1e-4, maxiter=300)[1]
+        return vectors.astype(np.float32)
+    except ArpackError:  # many equal eigenvalues, for one: subspace iteration takes any of them
+        lazy = (S + diags_array(np.ones(n))).tocsr() / 2  # the same vectors, no value negative
+        return randomized_eigh(
+            lambda Q: (lazy @ Q + np.outer(u, u @ Q) / 2).astype(np.float32),
+            n,
+            k,
+            n_passes=20,
+            rng=rng,
+        ).vectors
+
+
+def _unit_rows(V: object) -> Matrix:
+    matrix = as_matrix(V)
+    if matrix.ndim != 2:
+        raise ValueError(f"V must have two dimensions, labels x columns; got {matrix.shape}")
+    if matrix.shape[0] < 1:
+        raise ValueError(f"V must have at least 1 row, one per label; got {matrix.shape[0]}")
+    if not np.isfinite(matrix.data if issparse(matrix) else matrix).all():
+        raise ValueError("V must not have infinite entries or NaN")
+    return scaled_rows(matrix)
+
+
+def _check_balance(balance: float) -> None:
+    if not balance >= 1:
+        raise ValueError(f"balance must be at least 1; got {balance}")
+
+
+def _check_shape(n_labels: int, branching: int, depth: int | None, max_leaf_size: int) -> None:
+    if n_labels < 1:
+        raise ValueError(f"a tree must have at least 1 label; got {n_labels}")
+    if branching < 2:
+        raise ValueError(f"branching must be at least 2; got {branching}")
+    if depth is not None and depth < 1:
+        raise ValueError(f"depth must be at least 1, or None; got {depth}")
+    if max_leaf_size < 1:
+        raise ValueError(f"max_leaf_size must be at least 1; got {max_leaf_size}")

@@ -1,0 +1,317 @@
+"""Finding the best leaves of a tree: Algorithm 1, and a beam in place of its single path.
+
+The score of a leaf is the logarithm of a product over its path: at each node the probability
+of the child among its siblings. A beam of width one is Algorithm 1, except that a leaf which it
+passes stays a candidate; one as wide as the tree finds the best leaves of all.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from labelry.linalg.parallel import balanced_spans, run, spans
+from labelry.linalg.rows import Matrix
+from labelry.trees.structure import Tree
+from labelry.trees.weights import NodeWeights, as_csr, frozen, score_children
+
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+Ints = NDArray[np.integer]
+Link = Literal["softmax", "sigmoid"]
+
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+_DENSE_ENTRIES = 1 << 22  # entries of dense rows that are given column numbers at a time
+_LEAST = np.float32(-1e4)  # log-probability of the hopeless: keeps paths finite
+
+
+def beam_search(
+    tree: Tree,
+    weights: NodeWeights,
+    X: Matrix,
+    k: int,
+    *,
+    beam_width: int,
+    link: Link = "softmax",
+    sharpness: float = 1.0,
+    n_jobs: int = 1,
+) -> tuple[I32, F32]:
+    """The k best labels (-1: none) and their log-probabilities, best first, (n_rows, k).
+
+    Parameters
+    ----------
+    beam_width : int
+        Inner nodes kept at each level; larger is more accurate and slower.
+    link : {"softmax", "sigmoid"}
+        Probability of a child: among its siblings, or by itself.
+    sharpness : float
+        Factor on the scores before the link; larger trusts the nodes more.
+    """
+    labels = np.full((X.shape[0], k), -1, dtype=np.int32)
+    scores = np.full((X.shape[0], k), -np.inf, dtype=np.float32)
+    options = (*_shape(tree), NodeWeights(*frozen(*weights)), *_how(link, sharpness, beam_width))
+    step = max(1, X.shape[0] if not isinstance(X, np.ndarray) else _DENSE_ENTRIES // X.shape[1])
+    for start in range(0, X.shape[0], step):
+        part = slice(start, start + step)
+        csr = as_csr(X[part] if step < X.shape[0] else X)
+        out = (labels[part], scores[part])
+        tasks = [(*csr, *options, *out, *span) for span in balanced_spans(csr[0], n_jobs)]
+        run(beam_chunks, tasks, n_jobs)
+    return labels, scores
+
+
+def beam_search_vectors(
+    tree: Tree,
+    node_vectors: F32,
+    Z: F32,
+    k: int,
+    *,
+    beam_width: int,
+    link: Link = "softmax",
+    sharpness: float = 1.0,
+    n_jobs: int = 1,
+) -> tuple[I32, F32]:
+    """As `beam_search`, with f_s = z'v_s for node vectors (n_nodes, dim) and rows Z (n_rows, dim).
+
+    With ``z = W x`` and ``beam_width=1`` it is Algorithm 3.
+    """
+    labels = np.full((len(Z), k), -1, dtype=np.int32)
+    scores = np.full((len(Z), k), -np.inf, dtype=np.float32)
+    Z, V = frozen(
+        np.ascontiguousarray(Z, dtype=np.float32),
+        np.ascontiguousarray(node_vectors, dtype=np.float32),
+    )
+    options = (*_shape(tree), V, *_how(link, sharpness, beam_width), labels, scores)
+    run(beam_vectors, [(Z, *options, *span) for span in spans(len(Z), n_jobs)], n_jobs)
+    return labels, scores
+
+
+def _shape(tree: Tree) -> tuple[NDArray, NDArray, int, bool]:
+    """What the kernels need of a tree: children, labels, most children, if it is joint."""
+    joint = int((tree.label >= 0).sum()) > tree.n_labels
+    widest = int(np.diff(tree.first_child).max(initial=1))
+    return (*frozen(tree.first_child, tree.label), widest, joint)  # type: ignore[return-value]
+
+
+def _how(link: Link, sharpness: float, beam_width: int) -> tuple[bool, np.float32, int]:
+    if link not in ("softmax", "sigmoid"):
+        raise ValueError(f"link must be softmax or sigmoid; got {link!r}")
+    if beam_width < 1:
+        raise ValueError(f"beam_width must be at least 1, got {beam_width}")
+    return link == "softmax", np.float32(sharpness), beam_width
+
+
+@njit(nogil=True, cache=True)
+def beam_chunks(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    first_child: I32,
+    label: I32,
+    widest: int,
+    joint: bool,
+    weights: NodeWeights,
+    softmax: bool,
+    sharpness: np.float32,
+    beam_width: int,
+    labels: I32,
+    scores: F32,
+    row0: int,
+    row1: int,
+) -> None:
+    """Fill the rows of a span of `labels` and `scores`, by the weights of chunks."""
+    nodes = np.zeros((2, beam_width), dtype=np.int32)
+    paths = np.zeros((2, beam_width), dtype=np.float32)
+    f = np.empty(widest, dtype=np.float32)
+    for i in range(row0, row1):
+        n_found, n_beam, now = _start(label, nodes, paths, labels[i], scores[i])
+        while n_beam > 0:
+            n_next = 0
+            for b in range(n_beam):
+                if n_found == scores.shape[1] and paths[now, b] < scores[i, 0]:
+                    continue  # a path only gets worse
+                node = nodes[now, b]
+                g = f[: first_child[node + 1] - first_child[node]]
+                score_children(indices, data, indptr[i], indptr[i + 1], weights, node, g)
+                _log_probabilities(g, softmax, sharpness)
+                n_next, n_found = _expand(
+                    first_child[node], g, paths[now, b], label, joint,
+                    nodes[1 - now], paths[1 - now], n_next, labels[i], scores[i], n_found,
+                )  # fmt: skip
+            now, n_beam = 1 - now, n_next
+        _sort(scores[i], labels[i], n_found)
+
+
+@njit(nogil=True, cache=True)
+def beam_vectors(
+    Z: F32,
+    first_child: I32,
+    label: I32,
+    widest: int,
+    joint: bool,
+    V: F32,
+    softmax: bool,
+    sharpness: np.float32,
+    beam_width: int,
+    labels: I32,
+    scores: F32,
+    row0: int,
+    row1: int,
+) -> None:
+    """Fill the rows of a span of `labels` and `scores`, by one vector per node."""
+    nodes = np.zeros((2, beam_width), dtype=np.int32)
+    paths = np.zeros((2, beam_width), dtype=np.float32)
+    f = np.empty(widest, dtype=np.float32)
+    for i in range(row0, row1):
+        n_found, n_beam, now = _start(label, nodes, paths, labels[i], scores[i])
+        while n_beam > 0:
+            n_next = 0
+            for b in range(n_beam):
+                if n_found == scores.shape[1] and paths[now, b] < scores[i, 0]:
+                    continue  # a path only gets worse
+                node = nodes[now, b]
+                g = f[: first_child[node + 1] - first_child[node]]
+                _score_vectors(Z[i], V, first_child[node], g)
+                _log_probabilities(g, softmax, sharpness)
+                n_next, n_found = _expand(
+                    first_child[node], g, paths[now, b], label, joint,
+                    nodes[1 - now], paths[1 - now], n_next, labels[i], scores[i], n_found,
+                )  # fmt: skip
+            now, n_beam = 1 - now, n_next
+        _sort(scores[i], labels[i], n_found)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _score_vectors(z: F32, V: F32, first: int, f: F32) -> None:
+    for c in range(f.size):
+        v = V[first + c]
+        total = np.float32(0.0)
+        for t in range(z.size):
+            total += z[t] * v[t]
+        f[c] = total
+
+
+@njit(nogil=True, cache=True)
+def _log_probabilities(f: F32, softmax: bool, sharpness: np.float32) -> None:
+    """``f = log softmax(sharpness f)``, or ``log sigmoid(sharpness f)``; in place."""
+    for c in range(f.size):
+        f[c] *= sharpness
+    if softmax:
+        top = np.max(f)
+        total = np.float32(0.0)
+        for c in range(f.size):
+            total += np.exp(f[c] - top)
+        shift = top + np.log(total)
+        for c in range(f.size):
+            f[c] = max(f[c] - shift, _LEAST)
+    else:
+        for c in range(f.size):
+            # log sigmoid(t) = min(t, 0) - log(1 + exp(-|t|))
+            f[c] = max(min(f[c], np.float32(0.0)) - np.log1p(np.exp(-abs(f[c]))), _LEAST)
+
+
+@njit(nogil=True, cache=True)
+def _start(
+    label: I32, nodes: NDArray, paths: NDArray, found: I32, found_scores: F32
+) -> tuple[int, int, int]:
+    """The beam holds the root; if that is a leaf (one label), it is found already."""
+    nodes[0, 0] = 0
+    paths[0, 0] = 0.0
+    if label[0] < 0:
+        return 0, 1, 0
+    return _push(found_scores, found, 0, np.float32(0.0), label[0]), 0, 0
+
+
+@njit(nogil=True, cache=True)
+def _expand(
+    first: int,
+    f: F32,
+    path: np.float32,
+    label: I32,
+    joint: bool,
+    nodes: I32,
+    paths: F32,
+    n_beam: int,
+    found: I32,
+    found_scores: F32,
+    n_found: int,
+) -> tuple[int, int]:
+    """Offer the children of a node: leaves to those found, inner nodes to the next beam."""
+    for c in range(f.size):
+        child = first + c
+        score = path + f[c]
+        if label[child] < 0:
+            n_beam = _push(paths, nodes, n_beam, score, child)
+        elif joint:
+            n_found = _push_once(found_scores, found, n_found, score, label[child])
+        else:
+            n_found = _push(found_scores, found, n_found, score, label[child])
+    return n_beam, n_found
+
+
+# The best few, as a heap with the worst on top; of equal scores the larger number is worse.
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _worse(a: np.float32, a_id: int, b: np.float32, b_id: int) -> bool:
+    return bool(a < b or (a == b and a_id > b_id))
+
+
+@njit(nogil=True, cache=True)
+def _push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
+    """Add an entry, in place of the worst if the heap is full; returns the size."""
+    if n == scores.size:
+        if _worse(scores[0], ids[0], score, number):
+            scores[0] = score
+            ids[0] = number
+            _sink(scores, ids, n, 0)
+        return n
+    at = n
+    while at > 0:
+        up = (at - 1) // 2
+        if not _worse(score, number, scores[up], ids[up]):
+            break
+        scores[at] = scores[up]
+        ids[at] = ids[up]
+        at = up
+    scores[at] = score
+    ids[at] = number
+    return n + 1
+
+
+@njit(nogil=True, cache=True)
+def _push_once(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
+    """As `_push`; a number that is there already keeps the better of its two scores."""
+    for at in range(n):
+        if ids[at] == number:
+            if score > scores[at]:
+                scores[at] = score
+                _sink(scores, ids, n, at)
+            return n
+    return _push(scores, ids, n, score, number)
+
+
+@njit(nogil=True, cache=True)
+def _sink(scores: F32, ids: I32, n: int, at: int) -> None:
+    while True:
+        worst = at
+        for below in (2 * at + 1, 2 * at + 2):
+            if below < n and _worse(scores[below], ids[below], scores[worst], ids[worst]):
+                worst = below
+        if worst == at:
+            return
+        scores[at], scores[worst] = scores[worst], scores[at]
+        ids[at], ids[worst] = ids[worst], ids[at]
+        at = worst
+
+
+@njit(nogil=True, cache=True)
+def _sort(scores: F32, ids: I32, n: int) -> None:
+    """Turn the heap into a list, best first."""
+    for last in range(n - 1, 0, -1):
+        scores[0], scores[last] = scores[last], scores[0]
+        ids[0], ids[last] = ids[last], ids[0]
+        _sink(scores, ids, last, 0)

@@ -1,0 +1,260 @@
+"""A label tree as data: flat arrays that can be checked, saved and searched without recursion."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+
+from labelry.state import storable
+
+I32 = NDArray[np.int32]
+Ints = NDArray[np.integer]
+
+
+class Lists(NamedTuple):
+    """Many short lists in one: list i is ``nodes[ptr[i] : ptr[i + 1]]``."""
+
+    ptr: I32
+    nodes: I32
+
+
+class TreeSummary(NamedTuple):
+    """The shape of a tree in a few numbers.
+
+    Attributes
+    ----------
+    n_labels, n_leaves, n_inner : int
+        There are more leaves than labels in a joint tree.
+    depth : int
+        Edges from the root to the deepest leaf.
+    mean_depth : float
+        The same, over all leaves.
+    branching : float
+        Mean number of children of an inner node.
+    max_branching : int
+    balance : float
+        Leaves below the largest of the inner children of a node, relative to the smallest; at
+        the node where that is worst. 1 is perfect balance.
+    """
+
+    n_labels: int
+    n_leaves: int
+    n_inner: int
+    depth: int
+    mean_depth: float
+    branching: float
+    max_branching: int
+    balance: float
+
+
+@storable
+class Tree(NamedTuple):
+    """Nodes in breadth-first order; node 0 is the root and the children of a node are consecutive.
+
+    A leaf carries one label. A label may sit in several leaves (a joint tree); each label sits in
+    at least one. Leaves may be at different depths. The root is never a leaf.
+
+    Attributes
+    ----------
+    first_child : array (n_nodes + 1,)
+        Children of node s are the nodes ``first_child[s]`` to ``first_child[s + 1] - 1``.
+    label : array (n_nodes,)
+        Label of a leaf; -1 for an inner node.
+    n_labels : int
+
+    Examples
+    --------
+    >>> tree = Tree.from_parents([-1, 0, 0, 1, 1], [-1, -1, 2, 0, 1], n_labels=3)
+    >>> tree.first_child.tolist()
+    [1, 3, 5, 5, 5, 5]
+    >>> tree.depth.tolist()
+    [0, 1, 1, 2, 2]
+    """
+
+    first_child: I32
+    label: I32
+    n_labels: int
+
+    @classmethod
+    def from_parents(cls, parent: ArrayLike, label: ArrayLike, n_labels: int) -> Self:
+        """A tree from the parent (-1: root) and label (-1: none) of nodes in any order.
+
+        Siblings keep their order.
+        """
+        parents, labels = np.asarray(parent, dtype=np.int64), np.asarray(label, dtype=np.int32)
+        n = len(parents)
+        if labels.shape != parents.shape:
+            raise ValueError(f"parent and label must be equally long; got {n} and {len(labels)}")
+        if n and not -1 <= parents.min() <= parents.max() < n:
+            raise ValueError(
+                f"parent must be between -1 and {n - 1}; got {parents.min()} to {parents.max()}"
+            )
+        if (n_roots := int((parents == -1).sum())) != 1:
+            raise ValueError(f"one node must be the root (parent -1); got {n_roots}")
+        by_parent = np.argsort(parents, kind="stable")  # the root, then the children of 0, 1, ...
+        ptr = np.searchsorted(parents[by_parent], np.arange(n + 1))
+        levels = [by_parent[:1]]
+        while len(levels[-1]):
+            level = levels[-1]
+            levels.append(by_parent[ranges(ptr[level], ptr[level + 1])])
+        order = np.concatenate(levels)
+        if len(order) < n:
+            lost = int(np.setdiff1d(np.arange(n), order)[0])
+            raise ValueError(f"node {lost} is not below the root: its parents form a circle")
+        first_child = np.concatenate([[1], 1 + np.cumsum(np.diff(ptr)[order])])
+        return cls(first_child.astype(np.int32), labels[order], int(n_labels)).check()
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.label)
+
+    @property
+    def parent(self) -> I32:
+        """Parent of each node, (n_nodes,); -1 for the root."""
+        counts = np.diff(self.first_child)
+        return np.concatenate([[-1], np.repeat(np.arange(self.n_nodes), counts)]).astype(np.int32)
+
+    @property
+    def depth(self) -> I32:
+        """Edges from the root to each node, (n_nodes,)."""
+        depth = np.zeros(self.n_nodes, dtype=np.int32)
+        first, last = 0, 1  # nodes of one level
+        while first < last:
+            depth[first:last] = depth[max(first - 1, 0)] + (first > 0)
+            first, last = last, int(self.first_child[last])
+        return depth
+
+    def leaves(self) -> Lists:
+        """The leaf nodes of each label: n_labels lists. One each, unless the tree is joint."""
+        nodes = np.flatnonzero(self.label >= 0)
+        nodes = nodes[np.argsort(self.label[nodes], kind="stable")]
+        ptr = np.searchsorted(self.label[nodes], np.arange(self.n_labels + 1))
+        return Lists(ptr.astype(np.int32), nodes.astype(np.int32))
+
+    def paths(self) -> Lists:
+        """The nodes from below the root down to a leaf: one list per leaf, as in `leaves`.
+
+        List j ends in ``leaves().nodes[j]``, so in a tree that is not joint the path of label y
+        is list y.
+        """
+        leaves, parent = self.leaves().nodes, self.parent
+        length = self.depth[leaves].astype(np.int64)
+        ptr = np.concatenate([[0], np.cumsum(length)])
+        nodes = np.empty(ptr[-1], dtype=np.int32)
+        place, at = ptr[1:] - 1, leaves
+        while len(at):  # all paths climb in step; those that have reached the root leave
+            nodes[place] = at
+            climbing = parent[at] > 0
+            place, at = place[climbing] - 1, parent[at[climbing]]
+        return Lists(ptr.astype(np.int32), nodes)
+
+    @property
+    def label_sets(self) -> csr_array:
+        """The label sets of the paper: 1 where label j sits below node i, (n_nodes, n_labels)."""
+        ptr, nodes = self.paths()
+        label = np.repeat(self.label[self.leaves().nodes], np.diff(ptr))
+        rows = np.concatenate([np.zeros(self.n_labels, dtype=np.int32), nodes])
+        columns = np.concatenate([np.arange(self.n_labels, dtype=np.int32), label])
+        ones = np.ones(len(rows), dtype=np.float32)
+        sets = csr_array((ones, (rows, columns)), shape=(self.n_nodes, self.n_labels))
+        sets.data[:] = 1.0  # of a label that sits twice below a node
+        return sets
+
+    @property
+    def n_leaves_below(self) -> I32:
+        """Leaves below each node, (n_nodes,); 1 for a leaf."""
+        counts, parent, depth = (self.label >= 0).astype(np.int32), self.parent, self.depth
+        bounds = np.searchsorted(depth, np.arange(depth[-1] + 2))  # of the levels
+        for level in range(int(depth[-1]), 0, -1):
+            nodes = slice(bounds[level], bounds[level + 1])
+            np.add.at(counts, parent[nodes], counts[nodes])
+        return counts
+
+    def summary(self) -> TreeSummary:
+        """The shape of the tree in a few numbers."""
+        inner = self.label < 0
+        n_children = np.diff(self.first_child)[inner]
+        depth = self.depth[~inner]
+        below, parent = self.n_leaves_below, self.parent
+        children = np.flatnonzero(inner[1:]) + 1
+        largest = np.zeros(self.n_nodes)
+        smallest = np.full(self.n_nodes, np.inf)
+        np.maximum.at(largest, parent[children], below[children])
+        np.minimum.at(smallest, parent[children], below[children])
+        return TreeSummary(
+            n_labels=self.n_labels,
+            n_leaves=len(depth),
+            n_inner=len(n_children),
+            depth=int(depth.max()),
+            mean_depth=float(depth.mean()),
+            branching=float(n_children.mean()),
+            max_branching=int(n_children.max()),
+            balance=max(1.0, float((largest / smallest).max())),
+        )
+
+    def check(self) -> Self:
+        """The tree itself, or a ValueError that says what is wrong with it."""
+        n = self.n_nodes
+        if self.n_labels < 1:
+            raise ValueError(f"a tree must have at least 1 label; got {self.n_labels}")
+        if self.first_child.shape != (n + 1,):
+            raise ValueError(
+                f"first_child must have shape ({n + 1},), one more than there are nodes; "
+                f"got {self.first_child.shape}"
+            )
+        self._check_children()
+        self._check_labels()
+        return self
+
+    def _check_children(self) -> None:
+        n, first = self.n_nodes, self.first_child
+        if first[0] != 1 or first[-1] != n:
+            raise ValueError(
+                f"first_child must begin with 1 and end with {n}, the number of nodes; "
+                f"got {first[0]} and {first[-1]}"
+            )
+        if len(bad := np.flatnonzero(np.diff(first) < 0)):
+            s = int(bad[0])
+            raise ValueError(
+                f"first_child must not decrease; got {first[s]}, {first[s + 1]} at {s}"
+            )
+        # The children of nodes before s are the nodes 1 to first[s] - 1; s must be among them.
+        if len(bad := np.flatnonzero(first[:-1] <= np.arange(n))):
+            s = int(bad[0])
+            raise ValueError(
+                f"node {s} must be a child of a node before it; those end at {first[s] - 1}"
+            )
+
+    def _check_labels(self) -> None:
+        label, is_leaf = self.label, np.diff(self.first_child) == 0
+        if not -1 <= label.min() <= label.max() < self.n_labels:
+            raise ValueError(
+                f"label must be between -1 and {self.n_labels - 1}; "
+                f"got {label.min()} to {label.max()}"
+            )
+        if is_leaf[0]:
+            raise ValueError("the root must have children")
+        if len(bad := np.flatnonzero(is_leaf & (label < 0))):
+            raise ValueError(f"a node without children must have a label; node {bad[0]} has none")
+        if len(bad := np.flatnonzero(~is_leaf & (label >= 0))):
+            s = int(bad[0])
+            raise ValueError(f"a node with children must have label -1; node {s} has {label[s]}")
+        present = np.unique(label[is_leaf])
+        if len(present) < self.n_labels:
+            missing = np.setdiff1d(np.arange(len(present) + 1), present)[0]
+            raise ValueError(f"each label must have a leaf; label {missing} has none")
+        leaves = np.flatnonzero(is_leaf)
+        slots = self.parent[leaves].astype(np.int64) * self.n_labels + label[leaves]
+        where, counts = np.unique(slots, return_counts=True)
+        if (counts > 1).any():
+            s, y = divmod(int(where[counts.argmax()]), self.n_labels)
+            raise ValueError(f"a node must have a label once among its children; {s} has {y} twice")
+
+
+def ranges(start: Ints, end: Ints) -> NDArray[np.int64]:
+    """The numbers from each start up to its end, one range after the other."""
+    length = np.asarray(end, dtype=np.int64) - start
+    return np.arange(length.sum()) + np.repeat(start - (np.cumsum(length) - length), length)
