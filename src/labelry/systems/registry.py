@@ -12,11 +12,24 @@ from labelry.estimator import LabelRanker
 SYSTEMS: dict[str, str] = {
     "one-vs-rest": "labelry.baselines:OneVsRest",
     "rembrandt": "labelry.systems.label_embedding:Rembrandt",
-    "pca": "labelry.systems.label_embedding:PCA",
-    "compressed-sensing": "labelry.systems.label_embedding:CompressedSensing",
-    "plst": "labelry.systems.label_embedding:PLST",
-    "cplst": "labelry.systems.label_embedding:CPLST",
-    "cca": "labelry.systems.label_embedding:CCA",
+    "pca": "labelry.systems.embedding_relatives:PCA",
+    "compressed-sensing": "labelry.systems.embedding_relatives:CompressedSensing",
+    "plst": "labelry.systems.embedding_relatives:PLST",
+    "cplst": "labelry.systems.embedding_relatives:CPLST",
+    "cca": "labelry.systems.embedding_relatives:CCA",
+    "ml-cssp": "labelry.systems.embedding_relatives:MLCSSP",
+    "label-tree": "labelry.systems.label_tree:LabelTree",
+    "label-embedding-tree": "labelry.systems.label_embedding_tree:LabelEmbeddingTree",
+    "sequential-embedding": "labelry.systems.joint_embedding:SequentialEmbedding",
+    "joint-embedding": "labelry.systems.joint_embedding:JointEmbedding",
+    "wsabie": "labelry.systems.joint_embedding:WSABIE",
+    "filter-tree": "labelry.baselines.filter_tree:FilterTree",
+    "conditional-probability-tree": (
+        "labelry.baselines.conditional_probability_tree:ConditionalProbabilityTree"
+    ),
+    "sleec": "labelry.systems.sleec:SLEEC",
+    "leml": "labelry.systems.leml:LEML",
+    "moments": "labelry.systems.moments:Moments",
 }
 
 

@@ -1,0 +1,219 @@
+"""The three passes of Algorithm 1 over documents; nothing d x d or n x K is formed.
+
+M2, the probability of two words of a document, is only applied to thin matrices. Eigenpairs
+need two applications: the sketch is pass 1, and the second is taken together with the third
+moment in pass 2, in the coordinates of the sketch; the few K x K rotations that give the whitened
+tensor are done afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh, svd
+
+from labelry.embeddings.moments.bounds import MomentStatistics
+from labelry.embeddings.moments.documents import documents
+from labelry.embeddings.moments.tensor import symmetrize, transform
+from labelry.linalg.rows import Block, Rows, _scatter, add_cross, product
+from labelry.linalg.sketch import orthonormalize
+from labelry.progress import phase
+
+F32 = NDArray[np.float32]
+Diagonal = Literal["kept", "removed"]
+
+_TOLERANCE = 1e-5  # eigenvalues of M2 below this part of the largest are numerically zero
+_WORDS = 4096  # words whose dense products are held at a time
+
+
+class Counts(NamedTuple):
+    """Sums over all documents, as the moments weigh them."""
+
+    words: F32  # (d,) documents of each word, by weight in the second moment
+    word_triples: F32  # (d,) the same, by weight in the third
+    labels: F32  # (c,) documents of each label
+    pairs: float  # what makes M2 sum to one
+    triples: float  # what makes M3 sum to one
+    label_pairs: float  # what makes M2L sum to one
+
+
+class Whitened(NamedTuple):
+    """Eigenvalues (K,) of M2, W (d, K) with W'M2 W = I, M2 W (d, K), and M3(W, W, W)."""
+
+    eigenvalues: F32
+    W: F32
+    unwhitening: F32  # M2 W = Omega Sigma^1/2, the pseudo-inverse of W'
+    tensor: F32
+
+
+class WordMoments:
+    """Moments of the documents in `rows`, by passes over them.
+
+    Parameters
+    ----------
+    diagonal : {"kept", "removed"}
+        Whether pairs and triples of a word with itself count: as the paper has it, or without
+        them.
+    normalize : bool
+        Scale documents to unit length.
+    """
+
+    def __init__(self, rows: Rows, *, diagonal: Diagonal, normalize: bool) -> None:
+        self.rows = rows
+        self.removed = diagonal == "removed"
+        self.normalize = normalize
+
+    def sketch(self, n_columns: int, n_power_passes: int, rng: np.random.Generator) -> F32:
+        """Pass 1 (line 1): M2 times a random matrix, and the counts, which stay here.
+
+        Returns a basis (d, m) of the range, its columns near the eigenvectors, each scaled so
+        that the documents' coordinates have like sizes. The diagonal stays for now: without it,
+        the large negative eigenvalues would take the places of the positive ones.
+        """
+        d, c = self.rows.n_features, self.rows.n_labels
+        M = rng.standard_normal((d, min(n_columns, d)), dtype=np.float32)
+
+        def add(
+            block: Block, Z: F32, words: F32, triples: F32, labels: F32, totals: NDArray
+        ) -> None:
+            docs = documents(block, self.normalize)
+            add_cross(docs.words, docs.words, docs.pair_weights, M, Z, self.rows.n_jobs)
+            words += docs.words.T @ docs.pair_weights
+            triples += docs.words.T @ docs.triple_weights
+            labels += docs.labels.T @ np.ones(len(docs.lengths), dtype=np.float32)
+            n = docs.lengths.astype(np.float64)
+            pairs = docs.pair_weights * n * np.maximum(n - self.removed, 0)
+            thirds = docs.triple_weights * n * np.maximum((n - self.removed), 0)
+            thirds = thirds * np.maximum(n - 2 * self.removed, 0)
+            totals += [pairs.sum(), thirds.sum(), pairs @ np.diff(docs.labels.indptr)]
+
+        with phase("pass 1: pairs of words"):
+            Z, words, triples, labels, totals = self.rows.reduce(
+                add, M.shape, (d,), (d,), (c,), (3,)
+            )
+        self.counts = Counts(words, triples, labels, *(float(t) for t in totals))
+        for _ in range(n_power_passes):
+            with phase("power pass"):
+                Z = self._gram_times(orthonormalize(Z))
+        return _scaled_basis(Z)
+
+    def _gram_times(self, M: F32) -> F32:
+        """X'X M in one pass."""
+
+        def add(block: Block, Z: F32) -> None:
+            docs = documents(block, self.normalize)
+            add_cross(docs.words, docs.words, docs.pair_weights, M, Z, self.rows.n_jobs)
+
+        return self.rows.reduce(add, M.shape)[0]
+
+    def whiten(self, basis: F32, rank: int) -> Whitened:
+        """Pass 2 (lines 2-4): the second and third moments in coordinates of the basis, whitened.
+
+        Fewer than `rank` pairs come back when the numerical rank of M2 is smaller.
+        """
+        m, n_jobs = basis.shape[1], self.rows.n_jobs
+
+        def add(block: Block, pairs: F32, word_triples: F32, T: F32) -> None:
+            docs = documents(block, self.normalize)
+            D = docs.words
+            add_cross(D, D, docs.pair_weights, basis, pairs, n_jobs)
+            if self.removed:
+                add_cross(D, D, docs.triple_weights, basis, word_triples, n_jobs)
+            for part in docs.parts():
+                _add_third_moment(product(part.words, basis, n_jobs), part.triple_weights, T)
+
+        d = self.rows.n_features
+        with phase("pass 2: triples of words"):
+            pairs, word_triples, T = self.rows.reduce(
+                add, (d, m), (d if self.removed else 0, m), (m, m, m)
+            )
+        symmetrize(T)
+        if self.removed:
+            pairs -= self.counts.words[:, None] * basis
+            _remove_repeated_words(T, basis, word_triples, self.counts.word_triples)
+        pairs /= np.float32(max(self.counts.pairs, 1e-30))
+        eigenvalues, R = _whitening_rotation(basis, pairs, rank)
+        T /= np.float32(max(self.counts.triples, 1e-30))
+        return Whitened(eigenvalues, basis @ R, pairs @ R, transform(T, R))
+
+    def labels(self, A: F32) -> F32:
+        """Pass 3 (line 8): M2L(A, A) for A = W U, (c, K), up to scale (equation 21)."""
+        n_jobs = self.rows.n_jobs
+
+        def add(block: Block, Q: F32) -> None:
+            for part in documents(block, self.normalize).parts():
+                G = product(part.words, A, n_jobs) ** 2
+                if self.removed:
+                    G -= product(part.words, A**2, n_jobs)
+                _scatter(part.labels, G * part.pair_weights[:, None], Q, n_jobs)
+
+        with phase("pass 3: labels"):
+            return self.rows.reduce(add, (self.rows.n_labels, A.shape[1]))[0]
+
+    def statistics(self, eigenvalues: F32) -> MomentStatistics:
+        n = self.rows.n_rows
+        counts = self.counts
+        return MomentStatistics(
+            eigenvalues, counts.pairs / n, counts.triples / n, counts.label_pairs / n, n
+        )
+
+
+def _scaled_basis(Z: F32) -> F32:
+    """Left singular vectors of Z, each over the square root of its singular value.
+
+    Float32 sums in these coordinates lose nothing: those of the weak directions would drown
+    among the strong ones in any other basis.
+    """
+    Q = orthonormalize(Z, tolerance=_TOLERANCE)
+    if not Q.shape[1]:
+        return Q
+    U, s, _ = svd((Q.T @ Z).astype(np.float64), full_matrices=False)
+    scale = np.sqrt(np.maximum(s / s[0], _TOLERANCE))
+    return Q @ (U / scale).astype(np.float32)
+
+
+def _whitening_rotation(basis: F32, pairs: F32, rank: int) -> tuple[F32, F32]:
+    """Eigenvalues of M2 within the basis, and R (m, K) with W = basis R (lines 2-3).
+
+    M2 v = nu v within the basis B is the pencil B'M2 B r = nu B'B r; eigh makes r'B'B r = 1.
+    """
+    if not basis.shape[1]:
+        return np.zeros(0, dtype=np.float32), np.zeros((0, 0), dtype=np.float32)
+    B = basis.T.astype(np.float64) @ pairs
+    values, R = eigh((B + B.T) / 2, basis.T.astype(np.float64) @ basis)
+    values, R = values[::-1][:rank], R[:, ::-1][:, :rank]
+    # Without the diagonal, M2 has negative eigenvalues: they cannot be whitened.
+    K = int(np.count_nonzero(values > _TOLERANCE * max(values[0], 0)))
+    values, R = values[:K], R[:, :K]
+    return values.astype(np.float32), (R / np.sqrt(values)).astype(np.float32)
+
+
+def _add_third_moment(H: F32, weights: F32, T: F32) -> None:
+    """``T += sum_i weights_i h_i (x) h_i (x) h_i``, entries with the smallest index first only.
+
+    A third of the full product: one GEMM for each first index.
+    """
+    for j in range(H.shape[1]):
+        later = H[:, j:]
+        T[j, j:, j:] += (later * (weights * H[:, j])[:, None]).T @ later
+
+
+def _remove_repeated_words(T: F32, W: F32, word_triples: F32, counts: F32) -> None:
+    """Take triples that name a word twice or three times out of T.
+
+    sum over distinct words a, b, c of w_a (x) w_b (x) w_c
+        = h (x) h (x) h - sym3(sum_v w_v (x) w_v (x) h) + 2 sum_v w_v (x) w_v (x) w_v
+    where h = sum_v w_v and sym3 adds the three places of the odd one out.
+    """
+    P = np.zeros_like(T)
+    for start in range(0, len(W), _WORDS):
+        part = slice(start, start + _WORDS)
+        w = W[part]
+        Z = np.float32(2 / 3) * counts[part, None] * w - word_triples[part]
+        for c in range(T.shape[0]):
+            P[c] += (w * Z[:, [c]]).T @ w
+    T += P
+    T += P.transpose(1, 0, 2)
+    T += P.transpose(1, 2, 0)
