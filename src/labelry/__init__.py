@@ -10,31 +10,51 @@ from labelry._version import __version__
 
 if TYPE_CHECKING:
     from labelry.baselines import OneVsRest
+    from labelry.baselines.conditional_probability_tree import ConditionalProbabilityTree
+    from labelry.baselines.filter_tree import FilterTree
     from labelry.data import Dataset, TextFeatures
     from labelry.errors import DataError, LabelryError, ModelError
     from labelry.evaluation import evaluate
     from labelry.systems import load
-    from labelry.systems.label_embedding import (
+    from labelry.systems.embedding_relatives import (
         CCA,
         CPLST,
+        MLCSSP,
         PCA,
         PLST,
         CompressedSensing,
-        Rembrandt,
     )
+    from labelry.systems.joint_embedding import WSABIE, JointEmbedding, SequentialEmbedding
+    from labelry.systems.label_embedding import Rembrandt
+    from labelry.systems.label_embedding_tree import LabelEmbeddingTree
+    from labelry.systems.label_tree import LabelTree
+    from labelry.systems.leml import LEML
+    from labelry.systems.moments import Moments
+    from labelry.systems.sleec import SLEEC
 
 __all__ = [
     "CCA",
     "CPLST",
+    "LEML",
+    "MLCSSP",
     "PCA",
     "PLST",
+    "SLEEC",
+    "WSABIE",
     "CompressedSensing",
+    "ConditionalProbabilityTree",
     "DataError",
     "Dataset",
+    "FilterTree",
+    "JointEmbedding",
+    "LabelEmbeddingTree",
+    "LabelTree",
     "LabelryError",
     "ModelError",
+    "Moments",
     "OneVsRest",
     "Rembrandt",
+    "SequentialEmbedding",
     "TextFeatures",
     "__version__",
     "evaluate",
@@ -42,18 +62,29 @@ __all__ = [
 ]
 
 _HOME = {
-    "CCA": "systems.label_embedding",
-    "CPLST": "systems.label_embedding",
-    "CompressedSensing": "systems.label_embedding",
+    "CCA": "systems.embedding_relatives",
+    "CPLST": "systems.embedding_relatives",
+    "CompressedSensing": "systems.embedding_relatives",
+    "ConditionalProbabilityTree": "baselines.conditional_probability_tree",
     "DataError": "errors",
     "Dataset": "data",
+    "FilterTree": "baselines.filter_tree",
+    "JointEmbedding": "systems.joint_embedding",
+    "LEML": "systems.leml",
+    "LabelEmbeddingTree": "systems.label_embedding_tree",
+    "LabelTree": "systems.label_tree",
     "LabelryError": "errors",
+    "MLCSSP": "systems.embedding_relatives",
     "ModelError": "errors",
+    "Moments": "systems.moments",
     "OneVsRest": "baselines",
-    "PCA": "systems.label_embedding",
-    "PLST": "systems.label_embedding",
+    "PCA": "systems.embedding_relatives",
+    "PLST": "systems.embedding_relatives",
     "Rembrandt": "systems.label_embedding",
+    "SLEEC": "systems.sleec",
+    "SequentialEmbedding": "systems.joint_embedding",
     "TextFeatures": "data",
+    "WSABIE": "systems.joint_embedding",
     "evaluate": "evaluation",
     "load": "systems",
 }

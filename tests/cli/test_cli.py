@@ -137,13 +137,44 @@ def test_embed(folder: Path, tmp_path: Path) -> None:
     assert "already exists" in labelry(*arguments, code=2).stderr
 
 
+def test_tree(folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "tree.labelry"
+    labelry("train", folder / "train.jsonl", "--out", model, "--system", "label-tree", "-q")
+    outline = labelry("tree", model).stdout
+    assert outline.startswith("3 labels: ")
+    assert {"cat", "dog", "fish"} <= set(outline.replace(",", " ").split())
+    nested = json.loads(labelry("tree", model, "--format", "json").stdout)
+    assert nested["children"]
+    assert "digraph" in labelry("tree", model, "--format", "dot").stdout
+    assert labelry("tree", model, "--format", "newick").stdout.strip().endswith(";")
+    out = tmp_path / "tree.txt"
+    labelry("tree", model, "--out", out)
+    assert out.read_text() == outline
+    assert "already exists" in labelry("tree", model, "--out", out, code=2).stderr
+    flat = folder / "model.labelry"
+    assert "has no tree" in labelry("tree", flat, code=2).stderr
+    assert "has no topics" in labelry("topics", flat, code=2).stderr
+
+
+def test_topics(folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "topics.labelry"
+    arguments = ("train", folder / "train.jsonl", "--out", model, "--system", "moments")
+    labelry(*arguments, "--n-topics", 2, "-q")
+    found = json.loads(labelry("topics", model, "-k", 2, "--json").stdout)["topics"]
+    assert len(found) == 2
+    assert found[0]["share"] >= found[1]["share"]
+    assert sum(topic["share"] for topic in found) == pytest.approx(1.0, abs=1e-3)
+    assert {label for topic in found for label in topic["labels"]} <= {"cat", "dog", "fish"}
+    assert "share" in labelry("topics", model).stdout
+
+
 def test_train_refuses_before_it_trains(folder: Path) -> None:
     model, train = folder / "model.labelry", folder / "train.jsonl"
     assert "already exists" in labelry("train", train, "--out", model, code=2).stderr
     bad = labelry("train", train, "--out", folder / "x", "--system", "oracle", code=2)
     assert "unknown system 'oracle'; there are: one-vs-rest" in bad.stderr
-    bad = labelry("train", train, "--out", folder / "x", "--loss", "squared", code=2)
-    assert "'squared' is not one of: squared_hinge, logistic" in bad.stderr.replace("\n", " ")
+    bad = labelry("train", train, "--out", folder / "x", "--loss", "cubic", code=2)
+    assert "'cubic' is not one of: squared_hinge, logistic" in bad.stderr.replace("\n", " ")
     bad = labelry("train", train, "--out", folder / "x", "--los", "logistic", code=2)
     assert "No such option" in bad.stderr
     bad = labelry("train", train, "--out", folder / "x", "--C", "-1", code=2)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from labelry._version import __version__
-from labelry.cli import data_commands, model_commands
+from labelry.cli import data_commands, model_commands, structure_commands
 from labelry.cli.system_flags import SystemCommand
 from labelry.errors import DataError, LabelryError, ModelError
 
@@ -26,6 +26,8 @@ app.command("predict")(model_commands.predict)
 app.command("evaluate")(model_commands.evaluate)
 app.command("embed", cls=SystemCommand)(model_commands.embed)
 app.command("inspect")(model_commands.inspect)
+app.command("tree")(structure_commands.tree)
+app.command("topics")(structure_commands.topics)
 app.command("stats")(data_commands.stats)
 app.command("convert")(data_commands.convert)
 

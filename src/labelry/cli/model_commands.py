@@ -112,8 +112,9 @@ def embed(
 
     Example: labelry embed train.jsonl.gz --out labels.npy --embedding-dim 100
     """
-    from labelry.embeddings import export_embedding
+    from labelry.embeddings import export_embedding, export_files
 
+    export_files(out, force=force)  # better refused now than after training
     estimator = _estimator(context, system, seed, reading.jobs)
     if "embedding_dim" not in estimator.get_params():
         raise typer.BadParameter(f"{system} has no label embedding")
@@ -149,11 +150,11 @@ def predict(
     from labelry.estimator import rows_of
     from labelry.progress import phase
 
-    ranker = _load(model, reading.jobs)
+    ranker = load_model(model, reading.jobs)
     blocks = reading.unlabelled_blocks(file, n_features=_width(ranker))
     with (
         progress_shown(quiet),
-        _output(out, force) as target,
+        output(out, force) as target,
         phase(f"labelling {file.name}", unit="rows") as advance,
     ):
         for block in blocks:
@@ -197,7 +198,7 @@ def evaluate(
     """
     from labelry.evaluation import evaluate as measure
 
-    ranker = _load(model, reading.jobs)
+    ranker = load_model(model, reading.jobs)
     with progress_shown(quiet):
         dataset = reading.read(data, n_features=_width(ranker))
         result = measure(
@@ -282,7 +283,7 @@ def inspect(model: Model, json: options.Json = False) -> None:
         console.print(table)
 
 
-def _load(path: Path, jobs: int | None) -> LabelRanker:
+def load_model(path: Path, jobs: int | None) -> LabelRanker:
     from labelry.systems import load
 
     return load(path).set_params(n_jobs=jobs)
@@ -294,11 +295,12 @@ def _width(ranker: LabelRanker) -> int | None:
 
 
 @contextmanager
-def _output(path: Path | None, force: bool) -> Iterator[TextIO]:
+def output(path: Path | None, force: bool) -> Iterator[TextIO]:
     """Standard output, or a file that appears only when it is complete."""
     if path is None:
         yield sys.stdout
         return
+
     from labelry.data.streams import open_output
 
     if path.exists() and not force:
