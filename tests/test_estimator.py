@@ -142,7 +142,8 @@ def test_pipelines_and_grid_search(system) -> None:
     y = np.repeat(["a", "b", "c"], 20)
     pipeline = make_pipeline(StandardScaler(), system())
     assert pipeline.fit(rows, y).score(rows, y) > 0.9
-    search = GridSearchCV(clone(system()), {"random_state": [0, 1]}, cv=3).fit(rows, y)
+    grid = {f"{pipeline.steps[-1][0]}__random_state": [0, 1]}
+    search = GridSearchCV(clone(pipeline), grid, cv=3).fit(rows, y)
     assert search.best_score_ > 0.9
 
 

@@ -22,7 +22,7 @@ TRAIN, TEST = slice(0, 220), slice(220, 300)
 
 @pytest.mark.parametrize("loss", ["squared", "logistic", "squared_hinge"])
 def test_learns_planted_labels(loss: str) -> None:
-    model = LEML(embedding_dim=6, loss=loss, regularization=0.1).fit(X[TRAIN], Y[TRAIN])
+    model = LEML(embedding_dim=6, loss=loss, regularization=0.01).fit(X[TRAIN], Y[TRAIN])
     assert model.score(X[TEST], Y[TEST]) > 0.75
     assert model.label_embedding_.shape == (12, 6)
     assert model.objective_[-1] < model.objective_[0]
@@ -37,7 +37,7 @@ def test_unknown_labels_are_worth_knowing_about() -> None:
     rng = np.random.default_rng(1)
     seen = rng.random(Y.shape) < 0.5
     partial = csr_array(Y.toarray() * seen)
-    options = {"embedding_dim": 6, "regularization": 0.1, "loss": "logistic"}
+    options = {"embedding_dim": 6, "regularization": 0.01, "loss": "logistic"}
     told = LEML(**options).fit(X[TRAIN], partial[TRAIN], known=seen[TRAIN])
     misled = LEML(**options).fit(X[TRAIN], partial[TRAIN])
     truth = Y[TEST].toarray()

@@ -76,6 +76,11 @@ class FilterTree(LabelRanker):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @property
+    def threshold(self) -> float:  # type: ignore[override]
+        """Score from which `predict` says yes: that of a label that is even in every round."""
+        return float(0.5 ** int(self.tree_.depth.max()))
+
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
         if not self.C > 0:
             raise ValueError(f"C must be positive, got {self.C}")

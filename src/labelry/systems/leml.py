@@ -33,7 +33,8 @@ class LEML(LabelRanker):
         "squared" needs only passes over the nonzeros while all labels are known; the others, and
         unknown labels, cost time for each row and label.
     regularization : float
-        Weight of half the squared factors; larger fits the training rows less closely.
+        Weight of half the squared factors, in units of the root of the number of rows; larger
+        fits the training rows less closely.
     n_rounds : int
         Most turns of each factor; stops when the objective falls by less than a thousandth.
     normalize : bool
@@ -64,7 +65,7 @@ class LEML(LabelRanker):
     --------
     >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
     >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
-    >>> LEML(embedding_dim=3, regularization=0.1).fit(X, y).predict(X[::2]).tolist()
+    >>> LEML().fit(X, y).predict(X[::2]).tolist()
     ['a', 'b', 'c', 'd']
     """
 
@@ -75,7 +76,7 @@ class LEML(LabelRanker):
         *,
         embedding_dim: int = 100,
         loss: Literal["squared", "logistic", "squared_hinge"] = "squared",
-        regularization: float = 2.0,
+        regularization: float = 0.03,
         n_rounds: int = 10,
         normalize: bool = True,
         random_state: int | None = 0,
@@ -117,7 +118,8 @@ class LEML(LabelRanker):
         dim = min(self.embedding_dim, *Y.shape, X.shape[1])
         W = rng.standard_normal((X.shape[1], dim), dtype=np.float32) / np.sqrt(np.float32(dim))
         start = Factors(W, np.zeros((Y.shape[1], dim), dtype=np.float32))
-        squared = SquaredLoss(Rows(X, Y, n_jobs=self.n_jobs), self.regularization)
+        ridge = self.regularization * float(np.sqrt(Y.shape[0]))
+        squared = SquaredLoss(Rows(X, Y, n_jobs=self.n_jobs), ridge)
         objective: Objective = squared
         if self.loss != "squared" or known is not None:
             # The cheap problem leads near the dear one.
@@ -126,7 +128,7 @@ class LEML(LabelRanker):
                 X,
                 Y,
                 LOSSES[self.loss],
-                self.regularization,
+                ridge,
                 None if known is None else _checked_mask(known, Y),
                 resolve_jobs(self.n_jobs),
             )
