@@ -259,6 +259,46 @@ def test_shortlist_gradient_equals_numpy() -> None:
     assert_allclose(G, expected[labels_touched], atol=1e-4)
 
 
+# Whitening
+
+
+def spread_out(n: int = 3000, m: int = 30, strong: int = 5) -> np.ndarray:
+    """A few strong directions, the others alike; far from zero."""
+    draw = np.random.default_rng(5)
+    Q = np.linalg.qr(draw.standard_normal((m, m)))[0]
+    deviation = np.where(np.arange(m) < strong, 10.0 - np.arange(m), 0.1)
+    return ((draw.standard_normal((n, m)) * deviation) @ Q + 3.0).astype(np.float32)
+
+
+@pytest.mark.parametrize("ridge", [0.1, 1.0])
+def test_whitening_is_the_inverse_root_of_the_covariance(ridge: float) -> None:
+    Z = spread_out()
+    C = np.cov(Z.T, bias=True)
+    values, P = np.linalg.eigh(C)
+    root = (P / np.sqrt(values + ridge * values.mean())) @ P.T
+    _, source = logistic._whiten(Z, None, np.arange(len(Z)), ridge, rng())
+    assert_allclose(source(np.arange(50))[:, :-1], (Z[:50] - Z.mean(axis=0)) @ root, atol=0.02)
+    assert_array_equal(source(np.arange(50))[:, -1], 1.0)
+
+
+def test_leading_directions_suffice_for_whitening(monkeypatch: pytest.MonkeyPatch) -> None:
+    Z = spread_out()
+    rows = np.arange(len(Z))
+    full = logistic._whiten(Z, None, rows, 0.01, rng())[1](rows)
+    monkeypatch.setattr(logistic, "_WHITENED", 5)
+    whitening, source = logistic._whiten(Z, lambda F: F, rows, 0.01, rng())
+    assert whitening.basis.shape == (30, 5)
+    assert_allclose(source(rows), full, atol=0.02)
+
+
+def test_whitening_can_be_undone() -> None:
+    Z = spread_out()
+    W = np.random.default_rng(6).standard_normal((4, 31)).astype(np.float32)
+    whitening, source = logistic._whiten(Z, None, np.arange(len(Z)), 1.0, rng())
+    rows = np.arange(20)
+    assert_allclose(whitening.undone(W)(Z[rows]), source(rows) @ W.T, atol=1e-3)
+
+
 # Odd data
 
 
@@ -382,8 +422,8 @@ def test_early_stopping_prevents_overfitting() -> None:
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_feature_map_makes_it_nonlinear(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if wide:  # scaled only
-        monkeypatch.setattr(logistic, "_DECORRELATE", 50)
+    if wide:  # more features than directions that are whitened
+        monkeypatch.setattr(logistic, "_WHITENED", 50)
     Z = rng().standard_normal((2000, 2)).astype(np.float32)
     y = (np.abs(Z).sum(axis=1) > 1.5).astype(int)
     phi = make_random_features(Z, 200, rng=rng())

@@ -1,8 +1,8 @@
 """The logistic decoder: from an embedded row to label probabilities (Alg. 3, line 5).
 
-Minibatches, in coordinates in which the features are uncorrelated and of like variance, so that
-a step along the gradient is the second-order step C^-1 g of the paper, C the covariance of the
-features. Steps have momentum, and those of a label are divided by the root mean square of its
+Minibatches, in coordinates in which the leading directions of the features have like variance, so
+that a step along the gradient is the second-order step C^-1 g of the paper, C the covariance of
+the features. Steps have momentum, and those of a label are divided by the root mean square of its
 gradient: the curvature p (1 - p) of the loss differs a thousandfold between two classes and
 many, and between frequent labels and rare ones, and so one rate serves them all. The rate falls
 along a cosine, and to a quarter whenever the held-out loss no longer falls.
@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 from labelry.decoders import logistic_kernels as kernels
 from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, spans
+from labelry.linalg.sketch import randomized_eigh
 from labelry.linalg.solve import LinearMap
 from labelry.linalg.topk import topk
 from labelry.progress import phase
@@ -33,11 +34,11 @@ _EXACT = 5000  # labels up to which the loss is over all of them
 _NEGATIVES = 64  # labels in a shortlist beside the true ones
 _CELL_ROWS, _MOST_CELLS = 256, 1024  # rows that lie close together and share candidates
 _CANDIDATES = 512  # most labels of a cell from which a row's best are chosen
-_DECORRELATE = 1024  # features up to which they are decorrelated; beyond, only scaled
+_WHITENED = 512  # leading directions of the features that are brought to like variance
+_SAMPLE = 16_384  # rows that tell them
 _BATCH = 1024
 _BLOCK_ROWS = 4096
 _FASTEST = 0.1  # largest first step of a coefficient
-_CROWDED = 1 / 3  # factor on the rate where features are not decorrelated
 _PATIENCE = 2  # epochs without a better held-out loss until the rate falls
 _SLOWER, _SLOWEST = 0.25, 0.05  # factor of that fall; training stops below the second
 
@@ -110,7 +111,8 @@ def fit_logistic(
 
     Notes
     -----
-    An epoch costs 4 flops per row, feature and label, or label of a shortlist. Shortlists are
+    An epoch costs 4 flops per row, feature and label, or label of a shortlist; a feature map adds
+    its own and up to 2000 per row and feature for their whitening. Shortlists are
     found three times, each for 2 flops per row, feature and candidate (512 at most): time does
     not grow with the number of labels. Memory: 4 arrays of the size of coef, and n x k floats.
 
@@ -144,7 +146,7 @@ def fit_logistic(
     order = rng.permutation(len(Z))
     n_judges = min(int(held_out * len(Z)), max(1000, 2_000_000 // (n_negatives or Y.shape[1])))
     judges, rows = np.sort(order[:n_judges]), order[n_judges:]
-    whitening, source = _whiten(Z, features, np.sort(rows), kind.ridge)
+    whitening, source = _whiten(Z, features, np.sort(rows[:_SAMPLE]), kind.ridge, rng)
     common = (source, Y, w, multiclass, resolve_jobs(n_jobs))
     if n_negatives is None:
         loss = _Loss(*common)
@@ -152,8 +154,7 @@ def fit_logistic(
         loss = _ShortlistLoss(*common, n_negatives, _cells(Z, resolve_jobs(n_jobs), rng), rng)
     W = np.zeros((Y.shape[1], len(whitening.mean) + 1), dtype=np.float32)
     W[:, -1] = _prior_logits(Y[rows], w[rows], multiclass)
-    crowding = 1.0 if whitening.transform.ndim == 2 else _CROWDED
-    rate = min(_FASTEST, kind.rate * crowding / W.shape[1])
+    rate = min(_FASTEST, kind.rate / W.shape[1])
     W = _minimise(loss, W, rows, judges, max_epochs, rate, regularization, rng)
     return whitening.undone(W)
 
@@ -178,51 +179,59 @@ def _prior_logits(Y: csr_array, weights: F32, multiclass: bool) -> F32:
 
 
 class _Whitening(NamedTuple):
-    """f -> [(f - mean) transform, 1]; the transform (m, m), or (m,) for scaling alone."""
+    """f -> [T (f - mean), 1] with T = scale (I + P diag(change) P'), near C^-1/2.
+
+    The columns of P are the leading directions of the features. Of the others, which vary little
+    and alike, none is told apart: for thousands of features T costs a fraction of a full matrix.
+    """
 
     mean: F32
-    transform: F32
+    scale: np.float32
+    basis: F32  # P (m, r)
+    change: F32  # (r,)
 
     def __call__(self, F: F32) -> F32:
         out = np.ones((len(F), F.shape[1] + 1), dtype=np.float32)
-        F = np.subtract(F, self.mean, out=out[:, :-1])
-        if self.transform.ndim == 1:
-            F *= self.transform
-        else:
-            F[:] = F @ self.transform
+        out[:, :-1] = self._turned(F - self.mean)
         return out
 
     def undone(self, W: F32) -> LinearMap:
         """The map of f whose logits are those of `W` (n_labels, m + 1) for whitened f."""
-        T, M = self.transform, W[:, :-1].T
-        coef = np.ascontiguousarray(T[:, None] * M if T.ndim == 1 else T @ M)
+        coef = np.ascontiguousarray(self._turned(W[:, :-1]).T)  # T is its own transpose
         return LinearMap(coef, W[:, -1] - self.mean @ coef)
+
+    def _turned(self, A: F32) -> F32:
+        out = np.matmul((A @ self.basis) * self.change, self.basis.T, dtype=np.float32)
+        out += A
+        out *= self.scale
+        return out
 
 
 def _whiten(
-    Z: F32, features: Callable[[F32], F32] | None, rows: Ints, ridge: float
+    Z: F32,
+    features: Callable[[F32], F32] | None,
+    sample: Ints,
+    ridge: float,
+    rng: np.random.Generator,
 ) -> tuple[_Whitening, RowSource]:
-    """The whitening of the given rows, and where to get whitened minibatches of all rows.
+    """The whitening of a sample of rows, and where to get whitened minibatches of all rows.
 
     Few features are whitened once and kept; mapped ones are computed for each minibatch,
     which costs little beside the products with the coefficients.
     """
-    phi = features if features is not None else lambda block: block
-    m = phi(Z[:1]).shape[1]
-    decorrelate = m <= _DECORRELATE
-    total, squares = np.zeros(m), np.zeros((m, m) if decorrelate else m)
-    for start in range(0, len(rows), _BLOCK_ROWS):
-        F = phi(Z[rows[start : start + _BLOCK_ROWS]]).astype(np.float64)
-        total += F.sum(axis=0)
-        squares += F.T @ F if decorrelate else (F * F).sum(axis=0)
-    mean = total / len(rows)
-    if decorrelate:
-        variance, P = np.linalg.eigh(squares / len(rows) - np.outer(mean, mean))
-    else:
-        variance, P, ridge = squares / len(rows) - mean**2, np.ones(m), 1e-4
-    variance = np.maximum(variance, 0.0)
-    T = P / np.sqrt(variance + (ridge * variance.mean() or 1.0))
-    whitening = _Whitening(mean.astype(np.float32), T.astype(np.float32))
+    F = Z[sample] if features is None else features(Z[sample])
+    n, m = F.shape
+    mean = F.mean(axis=0, dtype=np.float64).astype(np.float32)
+    F = F - mean
+    energy = float(np.einsum("ij,ij->", F, F, dtype=np.float64)) / n
+    P, variance = randomized_eigh(
+        lambda Q: F.T @ (F @ Q) / np.float32(n), m, min(m, _WHITENED), rng=rng
+    )
+    rest = max(energy - float(variance.sum()), 0.0) / max(m - len(variance), 1)
+    added = ridge * energy / m or 1.0
+    scale = 1.0 / np.sqrt(added + rest)
+    change = 1.0 / np.sqrt(added + variance) / scale - 1.0
+    whitening = _Whitening(mean, np.float32(scale), P, change.astype(np.float32))
     if features is not None:
         return whitening, lambda index: whitening(features(Z[index]))
     stored = np.empty((len(Z), m + 1), dtype=np.float32)
