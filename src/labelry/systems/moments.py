@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from labelry.embeddings.moments import (
     ConvergenceBound,
@@ -196,17 +197,19 @@ class Moments(LabelRanker):
         rows = Rows(X, Y, n_jobs=self.n_jobs)
         if len(judge) < X.shape[0]:
             rows = Rows(X[train], Y[train], n_jobs=self.n_jobs)
-        self.topics_, self.statistics_ = learn_topics(
-            rows,
-            self.n_topics,
-            diagonal=self.diagonal,
-            normalize=self.normalize,
-            n_refinements=self.n_refinements,
-            smoothing=self.smoothing,
-            n_restarts=self.n_restarts,
-            n_power_passes=self.n_power_passes,
-            rng=rng,
-        )
+        # Products here are tall and thin or small: BLAS threads would wait for each other.
+        with threadpool_limits(limits=1):
+            self.topics_, self.statistics_ = learn_topics(
+                rows,
+                self.n_topics,
+                diagonal=self.diagonal,
+                normalize=self.normalize,
+                n_refinements=self.n_refinements,
+                smoothing=self.smoothing,
+                n_restarts=self.n_restarts,
+                n_power_passes=self.n_power_passes,
+                rng=rng,
+            )
         words = present_words(X)
         self.word_frequencies_ = np.asarray(words.sum(axis=0), dtype=np.float32) / X.shape[0]
         self.temperature_ = (

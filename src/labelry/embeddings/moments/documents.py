@@ -25,11 +25,14 @@ class Documents(NamedTuple):
     pair_weights: F32  # of x_i x_i' in the second moment
     triple_weights: F32  # of x_i (x) x_i (x) x_i in the third
 
+    def between(self, start: int, stop: int) -> Documents:
+        """The documents from number `start` to before `stop`."""
+        return Documents(*(field[start:stop] for field in self))
+
     def parts(self) -> Iterator[Documents]:
         """The documents, some thousands at a time."""
         for start in range(0, self.words.shape[0], _ROWS):
-            part = slice(start, start + _ROWS)
-            yield Documents(*(field[part] for field in self))
+            yield self.between(start, start + _ROWS)
 
 
 def present_words(X: Matrix) -> csr_array:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, svd
 
 from labelry.embeddings.moments.bounds import MomentStatistics
-from labelry.embeddings.moments.documents import documents
+from labelry.embeddings.moments.documents import Documents, documents
 from labelry.embeddings.moments.tensor import symmetrize, transform
+from labelry.linalg.parallel import balanced_spans, run
 from labelry.linalg.rows import Block, Rows, _scatter, add_cross, product
-from labelry.linalg.sketch import orthonormalize
+from labelry.linalg.sketch import gram, orthonormalize
 from labelry.progress import phase
 
 F32 = NDArray[np.float32]
@@ -121,8 +122,10 @@ class WordMoments:
             add_cross(D, D, docs.pair_weights, basis, pairs, n_jobs)
             if self.removed:
                 add_cross(D, D, docs.triple_weights, basis, word_triples, n_jobs)
-            for part in docs.parts():
-                _add_third_moment(product(part.words, basis, n_jobs), part.triple_weights, T)
+            spans = balanced_spans(D.indptr, n_jobs)
+            tasks = [(docs.between(*span), basis) for span in spans]
+            for own in run(_third_moment, tasks, n_jobs):
+                T += own
 
         d = self.rows.n_features
         with phase("pass 2: triples of words"):
@@ -181,8 +184,11 @@ def _whitening_rotation(basis: F32, pairs: F32, rank: int) -> tuple[F32, F32]:
     """
     if not basis.shape[1]:
         return np.zeros(0, dtype=np.float32), np.zeros((0, 0), dtype=np.float32)
-    B = basis.T.astype(np.float64) @ pairs
-    values, R = eigh((B + B.T) / 2, basis.T.astype(np.float64) @ basis)
+    B = np.zeros((basis.shape[1],) * 2)
+    for start in range(0, len(basis), _WORDS):
+        part = slice(start, start + _WORDS)
+        B += basis[part].T.astype(np.float64) @ pairs[part]
+    values, R = eigh((B + B.T) / 2, gram(basis))
     values, R = values[::-1][:rank], R[:, ::-1][:, :rank]
     # Without the diagonal, M2 has negative eigenvalues: they cannot be whitened.
     K = int(np.count_nonzero(values > _TOLERANCE * max(values[0], 0)))
@@ -190,14 +196,19 @@ def _whitening_rotation(basis: F32, pairs: F32, rank: int) -> tuple[F32, F32]:
     return values.astype(np.float32), (R / np.sqrt(values)).astype(np.float32)
 
 
-def _add_third_moment(H: F32, weights: F32, T: F32) -> None:
-    """``T += sum_i weights_i h_i (x) h_i (x) h_i``, entries with the smallest index first only.
+def _third_moment(docs: Documents, W: F32) -> F32:
+    """sum_i weight_i h_i (x) h_i (x) h_i with h = x W, entries with the smallest index first only.
 
-    A third of the full product: one GEMM for each first index.
+    A third of the full product: one GEMM for each first index and some thousand documents.
     """
-    for j in range(H.shape[1]):
-        later = H[:, j:]
-        T[j, j:, j:] += (later * (weights * H[:, j])[:, None]).T @ later
+    m = W.shape[1]
+    T = np.zeros((m, m, m), dtype=np.float32)
+    for part in docs.parts():
+        H = product(part.words, W)
+        for j in range(m):
+            later = H[:, j:]
+            T[j, j:, j:] += (later * (part.triple_weights * H[:, j])[:, None]).T @ later
+    return T
 
 
 def _remove_repeated_words(T: F32, W: F32, word_triples: F32, counts: F32) -> None:

@@ -47,20 +47,24 @@ class Topics(NamedTuple):
 def make_topics(
     words: F32, labels: F32, proportions: F32, counts: Counts, smoothing: float
 ) -> Topics:
-    """Topics from probability vectors, each mixed with a part of the overall frequencies."""
+    """Topics from probability vectors, each mixed with a part of the overall frequencies.
+
+    `words` and `labels` are overwritten.
+    """
+    words = _mix(words, counts.words, smoothing)
+    pi = _mix(proportions[:, None].astype(np.float32), np.ones_like(proportions), smoothing)
     return Topics(
-        np.log(_mixed(words, counts.words, smoothing)),
-        _mixed(labels, counts.labels, smoothing),
-        np.log(_mixed(proportions[:, None], np.ones_like(proportions), smoothing)[:, 0]),
+        np.log(words, out=words), _mix(labels, counts.labels, smoothing), np.log(pi[:, 0])
     )
 
 
-def _mixed(P: F32, frequencies: F32, smoothing: float) -> F32:
-    """(1 - s) P + s times the frequencies; nothing is quite impossible."""
+def _mix(P: F32, frequencies: F32, smoothing: float) -> F32:
+    """``P = (1 - s) P + s frequencies``, in place; nothing is quite impossible."""
     overall = frequencies.astype(np.float64) + 0.5  # what never occurs is worth half an occurrence
     overall *= smoothing / overall.sum()
-    out: F32 = P * np.float32(1 - smoothing) + overall.astype(np.float32)[:, None]
-    return np.maximum(out, np.finfo(np.float32).tiny)
+    P *= np.float32(1 - smoothing)
+    P += overall.astype(np.float32)[:, None]
+    return np.maximum(P, np.finfo(np.float32).tiny, out=P)
 
 
 def refine(rows: Rows, topics: Topics, counts: Counts, smoothing: float) -> Topics:
@@ -109,7 +113,8 @@ def _softmax(L: F32) -> F32:
 
 
 def _shares(counts: F32) -> F32:
-    """Columns divided by their sums; a column of zeros becomes uniform."""
+    """Columns divided by their sums, in place; a column of zeros becomes uniform."""
     totals = counts.sum(axis=0, dtype=np.float64)
-    counts = np.where(totals > 0, counts, 1)
-    return (counts / np.where(totals > 0, totals, len(counts))).astype(np.float32)
+    counts[:, totals <= 0] = 1
+    counts /= np.where(totals > 0, totals, len(counts)).astype(np.float32)
+    return counts
