@@ -166,6 +166,9 @@ def test_topics(folder: Path, tmp_path: Path) -> None:
     assert sum(topic["share"] for topic in found) == pytest.approx(1.0, abs=1e-3)
     assert {label for topic in found for label in topic["labels"]} <= {"cat", "dog", "fish"}
     assert "share" in labelry("topics", model).stdout
+    labelry("topics", model, "--out", tmp_path / "topics.svg")
+    assert "<svg" in (tmp_path / "topics.svg").read_text()
+    assert "must end in .svg" in labelry("topics", model, "--out", "x.txt", code=2).stderr
 
 
 def test_train_refuses_before_it_trains(folder: Path) -> None:

@@ -75,6 +75,8 @@ def save_picture(picture: Any, out: Path, force: bool) -> None:
     """Write a figure to a file that appears only when it is complete."""
     from labelry.data.streams import open_output
 
+    if out.suffix.lower() not in PICTURES:
+        raise ValueError(f"a picture's name must end in {', '.join(PICTURES)}; got {out.name}")
     if out.exists() and not force:
         raise ValueError(f"{out} already exists; use --force to replace it")
     with open_output(out) as stream:
@@ -87,6 +89,10 @@ def topics(
     most: Annotated[
         int | None, typer.Option("--most", help="Topics to show, largest first.", min=1)
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Draw them: a .svg, .png or .pdf file.")
+    ] = None,
+    force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Show the topics of a moments model: share, words and labels of each, largest first.
@@ -98,6 +104,11 @@ def topics(
     ranker = load_model(model, None)
     if not isinstance(ranker, Moments):
         raise ValueError(f"{model} holds a {ranker.system} model, which has no topics")
+    if out is not None:
+        from labelry.report.topic_picture import topic_picture
+
+        save_picture(topic_picture(ranker, n_topics=most or 12, k=k), out, force)
+        return
     share = ranker.topic_proportions_
     words, labels = ranker.topic_words(k)[0].tolist(), ranker.topic_labels(k)[0].tolist()
     found = [

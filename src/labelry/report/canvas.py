@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from labelry.errors import LabelryError
+from labelry.errors import MissingExtraError
 
 
-def figure(width: float, height: float) -> tuple[Any, Any]:
-    """A figure of that size in inches, and its axes."""
+def canvas(width: float, height: float) -> Any:
+    """An empty matplotlib figure of that size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise LabelryError("pictures need matplotlib: pip install 'labelry[viz]'") from error
-    picture = Figure(figsize=(width, height), layout="constrained")
-    return picture, picture.add_subplot()
+        raise MissingExtraError("matplotlib", "viz", "a picture") from error
+    return Figure(figsize=(width, height), layout="constrained")

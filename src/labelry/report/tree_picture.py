@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from labelry.report.canvas import figure
+from labelry.report.canvas import canvas
 from labelry.trees.export import outline
 from labelry.trees.structure import Tree
 
@@ -47,7 +47,8 @@ def tree_picture(
         else:
             height[node] = float(n_lines)
             n_lines += 1
-    picture, axes = figure(_LEVEL * (max_depth + 1), max(2.0, _LINE * (n_lines + 1)))
+    picture = canvas(_LEVEL * (max_depth + 1), max(2.0, _LINE * (n_lines + 1)))
+    axes = picture.add_subplot()
     for node, depth, text in nodes:
         if node:
             above = int(parent[node])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from labelry.errors import MissingExtraError
+from labelry.report.canvas import canvas
 from labelry.systems.moments import Moments
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-def plot_topics(model: Moments, *, n_topics: int = 12, k: int = 6) -> Figure:
-    """The largest topics of a fitted model: their share, words and labels as bars.
+def topic_picture(model: Moments, *, n_topics: int = 12, k: int = 6) -> Any:
+    """A matplotlib figure of the largest topics: their share, words and labels as bars.
 
     Parameters
     ----------
@@ -23,16 +20,12 @@ def plot_topics(model: Moments, *, n_topics: int = 12, k: int = 6) -> Figure:
     k : int
         Words and labels shown of each.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "viz", "a picture of topics") from error
     if n_topics < 1:
         raise ValueError(f"n_topics must be at least 1, got {n_topics}")
     order = np.argsort(-model.topic_proportions_, kind="stable")[:n_topics]
     n_columns = min(4, len(order))
     n_rows = -(-len(order) // n_columns)
-    figure = Figure(figsize=(3.2 * n_columns, (0.9 + 0.36 * k) * n_rows), layout="constrained")
+    figure = canvas(3.2 * n_columns, (0.9 + 0.36 * k) * n_rows)
     axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     words, labels = model.topic_words(k), model.topic_labels(k)
     for ax, topic in zip(axes, order, strict=False):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from labelry.errors import MissingExtraError
+from labelry.report.topic_picture import topic_picture
 from labelry.systems.moments import Moments
-from labelry.systems.topic_picture import plot_topics
 
 TEXTS = ["cat kitten mat", "kitten cat", "ship sea sail", "sea ship"] * 5
 
@@ -20,8 +20,7 @@ def model() -> Moments:
 
 
 def test_each_topic_has_its_words_and_labels(model: Moments, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    figure = plot_topics(model, k=3)
+    figure = topic_picture(model, k=3)
     names = [{text.get_text() for text in ax.get_yticklabels()} for ax in figure.axes]
     assert len(names) == 2
     for shown in names:
@@ -29,9 +28,9 @@ def test_each_topic_has_its_words_and_labels(model: Moments, tmp_path: Path) -> 
         assert {"pets", "boats"} <= shown  # k = 3 of two labels
     figure.savefig(tmp_path / "topics.svg")
     assert (tmp_path / "topics.svg").stat().st_size > 1000
-    assert len(plot_topics(model, n_topics=1).axes) == 1
+    assert len(topic_picture(model, n_topics=1).axes) == 1
     with pytest.raises(ValueError, match="n_topics must be at least 1, got 0"):
-        plot_topics(model, n_topics=0)
+        topic_picture(model, n_topics=0)
 
 
 def test_without_matplotlib_the_error_says_what_to_install(
@@ -39,4 +38,4 @@ def test_without_matplotlib_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"labelry\[viz\]"):
-        plot_topics(model)
+        topic_picture(model)
