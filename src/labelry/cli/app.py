@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from labelry._version import __version__
 from labelry.cli import data_commands, model_commands, structure_commands
 from labelry.cli.system_flags import SystemCommand
 from labelry.errors import DataError, LabelryError, ModelError
+
+_INTERRUPTED = 130  # exit code after ctrl-C, by custom of shells
 
 app = typer.Typer(
     name="labelry",
@@ -49,9 +52,18 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line: exit 0 on success, 2 on bad usage or input, 1 on failure."""
+    """Run the command line: exit 0 on success, 2 on bad usage or input, 1 on failure.
+
+    130 when interrupted.
+    """
     try:
         app()
+    except SystemExit as ended:
+        if ended.code == _INTERRUPTED:
+            # Python would wait for kernels that still run in threads, which may take long.
+            sys.stdout.flush()
+            os._exit(_INTERRUPTED)
+        raise
     except (DataError, ModelError, ValueError) as error:
         _fail(str(error), 2)
     except (LabelryError, MemoryError, OSError) as error:
