@@ -137,6 +137,7 @@ def test_errors_name_the_parameter() -> None:
         ({"beam_width": 0}, "beam_width must be at least 1, got 0"),
         ({"max_epochs": 0}, "max_epochs must be at least 1, got 0"),
         ({"regularization": -1.0}, r"regularization must be at least 0, got -1\.0"),
+        ({"regularization": 0, "training": "independent"}, "regularization must be positive"),
     ):
         with pytest.raises(ValueError, match=message):
             LabelTree(**options).fit(X, y)

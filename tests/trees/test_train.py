@@ -122,6 +122,24 @@ def test_training_stops_when_the_judge_sees_no_gain() -> None:
     assert len(seen) == 2 + training._PATIENCE
 
 
+def test_a_start_that_the_judge_likes_best_is_kept() -> None:
+    X, Y = separable()
+    tree = random_tree(9, branching=3, rng=np.random.default_rng(0))
+    start = train_independent(X, Y, tree, rng=np.random.default_rng(0))
+    seen = []
+
+    def judge(weights) -> float:
+        seen.append(weights.data.copy())
+        return -len(seen)
+
+    best = train_tree_loss(X, Y, tree, start=start, judge=judge, rng=np.random.default_rng(0))
+    assert best is start
+    assert_array_equal(start.data, seen[0])  # the descent works on a copy
+    assert len(seen) == 1 + training._PATIENCE
+    # The first epoch begins where the start was: nothing is violated by much.
+    assert np.abs(seen[1] - seen[0]).max() < np.abs(seen[0]).max()
+
+
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 def test_independent_nodes_under_one_root_are_one_vs_rest(loss: str) -> None:
     X, Y = multilabel(c=20)

@@ -79,8 +79,8 @@ def make_random_features(
     Notes
     -----
     The weights were chosen on a quarter of the rows of 250 classes of ALOI, held out (80 columns,
-    2000 features): log loss 0.117 with the share itself, 0.107 with its square, 0.106 with its
-    cube. Columns of unit variance had a third more errors than the best.
+    2000 features): error 4.4 % and log loss 0.183 with unit variance, 2.9 % and 0.117 with the
+    share, 2.8 % and 0.107 with its square, 2.9 % and 0.106 with its cube.
 
     Examples
     --------

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from labelry.baselines import OneVsRest
 from labelry.embeddings import rembrandt
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, Rows, scaled_rows
 from labelry.linalg.solve import Ridge
 from labelry.metrics import precision_at_k
-from labelry.trees import Tree, balanced_tree, confusion, random_tree, spectral_tree
+from labelry.systems.joint_embedding import surrogate_confusion
+from labelry.trees import Tree, balanced_tree, random_tree, spectral_tree
 from labelry.trees.search import Link, beam_search
 from labelry.trees.train import train_independent, train_tree_loss
 from labelry.trees.weights import NodeWeights
@@ -30,7 +30,9 @@ _BALANCE = 10.0  # most that sizes of sibling sets differ by; equal sizes tear c
 _HELD_OUT = 0.05  # of the rows, to stop early; at most
 _MOST_HELD_OUT = 2000
 _ENOUGH = 3  # rows that each label of a held-out row must have
-_SHARPNESS = (0.25, 0.5, 0.7, 1.0, 1.5, 2.0, 4.0)
+_JUDGED = 2.0  # sharpness while training
+_SHARPNESS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+_N_CONFUSED = 5  # best labels of a row that count as confused
 
 
 class LabelTree(LabelRanker):
@@ -47,8 +49,8 @@ class LabelTree(LabelRanker):
         one-vs-rest classifier confuses on held-out rows: needs that classifier. "random" is
         for comparison.
     training : {"tree-loss", "independent"}
-        "tree-loss" minimises the largest violation along the path of each row (relaxation 2),
-        "independent" each node by itself (relaxation 1).
+        "independent" trains each node by itself (relaxation 1). "tree-loss" goes on from there to
+        minimise the largest violation along the path of each row (relaxation 2).
     branching : int, optional
         Most children of a node. Larger is a shallower tree: more accurate, slower. By default
         the root of order `depth` of the number of labels.
@@ -126,14 +128,19 @@ class LabelTree(LabelRanker):
         self.tree_ = self._learn_tree(X, Y, rng)
         self.sharpness_ = 1.0
         if self.training == "independent":
-            C = 1.0 / (1.0 if self.regularization is None else self.regularization)
             self.weights_ = train_independent(
-                X, Y, self.tree_, C=C, max_sweeps=self.max_epochs, rng=rng, n_jobs=n_jobs
+                X,
+                Y,
+                self.tree_,
+                C=1.0 if self.regularization is None else 1.0 / self.regularization,
+                max_sweeps=self.max_epochs,
+                rng=rng,
+                n_jobs=n_jobs,
             )
             return
         train, held_out = _split(Y, rng)
 
-        def accuracy(weights: NodeWeights, sharpness: float = 1.0) -> float:
+        def accuracy(weights: NodeWeights, sharpness: float = _JUDGED) -> float:
             best = self._search(weights, sharpness, X[held_out], 1)[0]
             return precision_at_k(Y[held_out], best, 1)
 
@@ -143,6 +150,8 @@ class LabelTree(LabelRanker):
             self.tree_,
             regularization=0.0 if self.regularization is None else self.regularization,
             max_epochs=self.max_epochs,
+            # With few rows per label many weights have no loss; those near here generalise better.
+            start=train_independent(X[train], Y[train], self.tree_, rng=rng, n_jobs=n_jobs),
             judge=accuracy if len(held_out) else None,
             rng=rng,
             n_jobs=n_jobs,
@@ -165,14 +174,7 @@ class LabelTree(LabelRanker):
             # Directions count by how well they are predicted; the weak ones are noise.
             V = embedding.vectors * np.maximum(embedding.values, 0)
             return balanced_tree(V, balance=_BALANCE, rng=rng, n_jobs=self.n_jobs, **shape)
-        # Algorithm 2: one-vs-rest on part of the rows, its confusions on the others.
-        part = rng.permutation(X.shape[0])
-        train, validation = np.split(part, [max(1, int(0.8 * len(part)))])
-        surrogate = OneVsRest(normalize=False, prune=0.01, n_jobs=self.n_jobs)
-        surrogate.fit(X[train], Y[train])
-        if not len(validation):
-            return random_tree(n_labels, rng=rng, **shape)
-        A = confusion(Y[validation], surrogate.topk_ids(X[validation], 1)[0][:, 0])
+        A = surrogate_confusion(X, Y, min(_N_CONFUSED, n_labels), self.n_jobs, rng)
         return spectral_tree(A, balance=_BALANCE, rng=rng, n_jobs=self.n_jobs, **shape)
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
@@ -227,8 +229,11 @@ class LabelTree(LabelRanker):
         for name in ("depth", "beam_width", "max_epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.regularization is not None and not self.regularization >= 0:
-            raise ValueError(f"regularization must be at least 0, got {self.regularization}")
+        if self.regularization is not None:
+            if not self.regularization >= 0:
+                raise ValueError(f"regularization must be at least 0, got {self.regularization}")
+            if self.training == "independent" and self.regularization == 0:
+                raise ValueError("regularization must be positive for independent training, got 0")
 
 
 def _split(Y: csr_array, rng: np.random.Generator) -> tuple[Ints, Ints]:

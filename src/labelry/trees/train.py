@@ -42,8 +42,9 @@ def train_tree_loss(
     tree: Tree,
     *,
     regularization: float = 0.0,
-    step: float = 10.0,
+    step: float = 3.0,
     max_epochs: int = 50,
+    start: NodeWeights | None = None,
     judge: Callable[[NodeWeights], float] | None = None,
     rng: np.random.Generator,
     n_jobs: int = 1,
@@ -58,9 +59,11 @@ def train_tree_loss(
         What the weights shrink by in the first epoch, as a fraction; later less, as the steps do.
     step : float
         First step; larger is quicker and rougher.
+    start : NodeWeights, optional
+        Where to begin: weights trained on the same rows and tree. Zero when None.
     judge : function, optional
-        Score of weights on held-out rows, higher is better. The best are returned, and training
-        stops when they have not improved for five epochs.
+        Score of weights on held-out rows, higher is better. The best are returned, which may be
+        the start, and training stops when they have not improved for five epochs.
 
     Notes
     -----
@@ -70,6 +73,9 @@ def train_tree_loss(
     """
     learner = _TreeLoss(X, Y, tree, regularization, step, n_jobs)
     best, best_score, waited = learner.weights, -np.inf, 0
+    if start is not None:
+        learner.weights.data[:] = start.data
+        best, best_score = start, -np.inf if judge is None else judge(start)
     with phase("tree loss", max_epochs, "epochs") as advance:
         for _ in range(max_epochs):
             averaged = learner.epoch(rng)
