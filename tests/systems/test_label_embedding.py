@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse import csr_array, random_array
 
+import labelry
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 from labelry.systems.embedding_relatives import CCA, CPLST, PCA, PLST, CompressedSensing
@@ -130,6 +131,27 @@ def test_logistic_decoder_sees_rows_that_the_regressor_does_not_know() -> None:
     model.fit(noise, y)
     confident = model.predict_topk(rng.standard_normal((200, 300)), k=1)[1]
     assert confident.mean() < 0.65  # a coin, and it should know
+
+
+@pytest.mark.parametrize("decoder", ["neighbours", "logistic"])
+def test_the_correction_learns_words_that_decide_a_label(decoder: str, tmp_path) -> None:
+    """Each of 60 labels has a word of its own: 5 dimensions cannot hold them, sparse terms can."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 60, 900)
+    words = np.eye(60, dtype=np.float32)[y] + (rng.random((900, 60)) < 0.02)
+    train, test = slice(0, 700), slice(700, 900)
+    options = {"embedding_dim": 5, "decoder": decoder}
+    plain = Rembrandt(**options).fit(csr_array(words[train]), y[train])
+    model = Rembrandt(**options, correction=True).fit(csr_array(words[train]), y[train])
+    rows = csr_array(words[test])
+    assert model.score(rows, y[test]) > plain.score(rows, y[test]) + 0.1
+    labels, scores = model.predict_topk(rows, k=60)
+    assert labels.shape == (200, 60)
+    assert ((scores >= 0) & (scores <= 1))[labels >= 0].all()
+    model.save(tmp_path / "m")
+    assert_allclose(labelry.load(tmp_path / "m").predict_topk(rows, k=60)[1], scores)
+    with pytest.raises(ValueError, match="correction must be False"):
+        model.score_all(rows)
 
 
 def test_similar_labels() -> None:
