@@ -231,20 +231,20 @@ def test_interrupt_leaves_no_traceback_and_no_model(tmp_path: Path) -> None:
     ]
     (tmp_path / "big.txt").write_text("4000 5000 400\n" + "".join(lines))
     endless = ["--tolerance", "1e-9", "--max-sweeps", "10000000"]
-    process = subprocess.Popen(
-        [*LABELRY, "train", "big.txt", "--out", "model", *endless],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    while "needs about" not in process.stderr.readline():  # training begins
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    try:
-        rest = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()
+    # A test that runs in the background may have inherited that interrupts are ignored.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [LABELRY[0], "-c", heeding + LABELRY[2], "train", "big.txt", "--out", "model"]
+    with subprocess.Popen(
+        [*command, *endless], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            while "needs about" not in process.stderr.readline():  # training begins
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            rest = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "Traceback" not in rest
     assert not (tmp_path / "model").exists()
