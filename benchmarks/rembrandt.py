@@ -209,9 +209,7 @@ def sweep(data: str, jobs: int, out: Path) -> None:
         out / "aloi-sweep.svg",
         xlabel="embedding dimension k",
         ylabel="ALOI test error, %",
-        end=0,
         marker="o",
-        xlim=(-12, 103),
         ylim=(0, None),
         xticks=dims,
     )
@@ -221,11 +219,10 @@ def picture(
     lines: dict[str, tuple[Sequence[float], Sequence[float]]],
     path: Path,
     *,
-    end: int,
     marker: str = "",
     **axes_options: Any,
 ) -> None:
-    """Lines, with names at their first point (`end` 0) or last (-1); the same file every time."""
+    """Lines with a legend; the same file every time."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -236,16 +233,8 @@ def picture(
     for (name, (x, y)), colour in zip(
         lines.items(), ("#1f6feb", "#d1495b", "#2e8b57"), strict=False
     ):
-        axes.plot(x, y, marker=marker, markersize=4.5, linewidth=1.8, color=colour)
-        axes.annotate(
-            name,
-            (x[end], y[end]),
-            (8, 0) if end else (-8, 0),
-            textcoords="offset points",
-            horizontalalignment="left" if end else "right",
-            verticalalignment="center",
-            color=colour,
-        )
+        axes.plot(x, y, marker=marker, markersize=4.5, linewidth=1.8, color=colour, label=name)
+    axes.legend(frameon=False)
     axes.set(**axes_options)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -337,7 +326,6 @@ def spectrum(train: Dataset, jobs: int, out: Path, dim: int = 500) -> None:
         out / "wordnet-spectrum.svg",
         xlabel="number of the eigenvalue",
         ylabel="eigenvalue (rows)",
-        end=-1,
         xscale="log",
         yscale="log",
     )
