@@ -66,10 +66,7 @@ class Neighbours(NamedTuple):
         """Votes for all labels (n_rows, n_labels)."""
         out = np.empty((len(Z), self.labels.shape[1]), dtype=np.float32)
         for rows, near, weights in self.nearest(Z, 1):
-            indptr = np.arange(0, near.size + 1, near.shape[1])
-            shape = (len(near), len(self.points))
-            votes = csr_array((weights.ravel(), near.ravel(), indptr), shape=shape)
-            out[rows] = (votes @ self.labels).toarray()
+            out[rows] = all_votes(near, weights, self.labels)
         return out
 
     def nearest(self, Z: F32, n_jobs: int) -> Iterator[tuple[slice, Ints, F32]]:
@@ -108,6 +105,14 @@ def vote(
     csr = (Y.indptr, Y.indices, Y.data, Y.shape[1])
     tasks = [(near, weights, *csr, labels, scores, *span) for span in spans(len(near), n_jobs)]
     run(_vote_rows, tasks, n_jobs)
+
+
+def all_votes(near: Ints, weights: F32, Y: csr_array) -> F32:
+    """``weights[i] @ Y[near[i]]`` for each row i, over all labels."""
+    indptr = np.arange(0, near.size + 1, near.shape[1])
+    shape = (len(near), Y.shape[0])
+    votes = csr_array((weights.ravel(), near.ravel(), indptr), shape=shape)
+    return (votes @ Y).toarray()
 
 
 def unit_rows(Z: F32) -> F32:

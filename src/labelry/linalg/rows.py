@@ -225,7 +225,7 @@ def add_cross(A: Matrix, B: Matrix, weights: F32 | None, M: F32, out: F32, n_job
         if weights is not None:
             Z *= weights[part, None]
         if issparse(A):
-            _scatter(A[part], Z, out, n_jobs)
+            scatter(A[part], Z, out, n_jobs)
         else:
             out += A[part].T @ Z
 
@@ -250,7 +250,7 @@ def _add_cross_sparse(
         out += extra
 
 
-def _scatter(A: csr_array, Z: F32, out: F32, n_jobs: int) -> None:
+def scatter(A: csr_array, Z: F32, out: F32, n_jobs: int) -> None:
     """``out += A.T @ Z``, each thread with columns of its own."""
     csr = (A.indptr, A.indices, A.data)
     tasks = [

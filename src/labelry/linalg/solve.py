@@ -225,6 +225,14 @@ class Ridge:
         return Z
 
 
+def usual_ridge(rows: Rows) -> float:
+    """A ridge for predictions, in units of mean feature energy: a half, less for many rows.
+
+    The noise that it must hold down grows with the features that each row must pay for.
+    """
+    return 0.5 * min(1.0, 10 * rows.n_features / rows.n_rows)
+
+
 def _weights(block: Block) -> F32:
     return np.ones(block.X.shape[0], np.float32) if block.weights is None else block.weights
 

@@ -19,11 +19,12 @@ from labelry.embeddings.violations import LabelViolations, Negatives, Violations
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, Rows, scaled_rows
-from labelry.linalg.solve import LinearMap, Ridge
+from labelry.linalg.solve import LinearMap, Ridge, usual_ridge
 from labelry.linalg.topk import topk_blocks
 from labelry.metrics import ndcg_at_k
 from labelry.progress import phase
 from labelry.state import storable
+from labelry.systems.checks import check_at_least, check_one_of
 from labelry.trees.learn import confusion
 
 F32 = NDArray[np.float32]
@@ -135,26 +136,23 @@ class RankingEmbedding(LabelRanker):
 
     def _check_parameters(self) -> None:
         for name in ("embedding_dim", "max_epochs"):
-            if not getattr(self, name) >= 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            check_at_least(name, getattr(self, name), 1)
         if not self.rate > 0:
             raise ValueError(f"rate must be positive, got {self.rate}")
-        if not self.regularization >= 0:
-            raise ValueError(f"regularization must be at least 0, got {self.regularization}")
+        check_at_least("regularization", self.regularization, 0)
 
 
 def rembrandt_start(
     X: Matrix, Y: csr_array, dim: int, n_jobs: int | None, rng: np.random.Generator
 ) -> JointMap:
     """W and V of the randomized embedding: a regressor, and the label vectors it predicts."""
-    ridge = Ridge(Rows(X, Y, n_jobs=n_jobs))
+    rows = Rows(X, Y, n_jobs=n_jobs)
+    ridge = Ridge(rows)
     V = rembrandt(ridge, dim, rng=rng).vectors
     if not V.shape[1]:  # no labels at all, or no features
         V = np.zeros((Y.shape[1], 1), dtype=np.float32)
     with phase("regressor"):
-        # The noise that a ridge must hold down grows with the features that rows must pay for.
-        strength = 0.5 * min(1.0, 10 * X.shape[1] / X.shape[0])
-        return JointMap(ridge.solve(V, strength), V)
+        return JointMap(ridge.solve(V, usual_ridge(rows)), V)
 
 
 class JointEmbedding(RankingEmbedding):
@@ -397,8 +395,8 @@ class SequentialEmbedding(RankingEmbedding):
         # V'DV = I makes labels that are rarely confused very long: directions are what counts.
         # Constraint 6 has a margin of 1 only where vectors are long enough to have it.
         V = np.float32(_LENGTH) * unit_rows(V)
-        ridge = Ridge(Rows(X, Y, n_jobs=self.n_jobs))
-        start = JointMap(ridge.solve(V, 0.5 * min(1.0, 10 * X.shape[1] / X.shape[0])), V)
+        rows = Rows(X, Y, n_jobs=self.n_jobs)
+        start = JointMap(Ridge(rows).solve(V, usual_ridge(rows)), V)
         # |Wx - V_j|^2 = |Wx|^2 - 2 ((Wx)'V_j - |V_j|^2 / 2): an inner product with an offset.
         violations = LabelViolations(
             Y,
@@ -451,8 +449,3 @@ def surrogate_confusion(
         surrogate = OneVsRest(normalize=False, prune=0.01, random_state=0, n_jobs=n_jobs)
         best = surrogate.fit(X[rows], Y[rows]).topk_ids(X[held_out], n_best)[0]
     return sum(confusion(Y[held_out], place) for place in best.T)
-
-
-def check_one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}; got {value!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -29,10 +29,11 @@ from labelry.estimator import LabelRanker, encoded
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Block, Matrix, Rows, scaled_rows
 from labelry.linalg.sketch import Operator, estimated_trace
-from labelry.linalg.solve import LinearMap, Ridge
+from labelry.linalg.solve import LinearMap, Ridge, usual_ridge
 from labelry.metrics import precision_at_k
 from labelry.progress import phase
 from labelry.state import storable
+from labelry.systems.checks import check_at_least, check_one_of
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -196,7 +197,7 @@ class Rembrandt(LabelRanker):
 
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator, weights: Any = None) -> None:
         self._check_parameters()
-        X = scaled_rows(X) if self.normalize else X
+        X = self._scaled(X)
         if weights is not None:
             weights = _checked_weights(weights, X.shape[0])
             counted = np.flatnonzero(weights)
@@ -279,8 +280,7 @@ class Rembrandt(LabelRanker):
     def _regressor_ridge(self, rows: Rows) -> float:
         if self.regressor_regularization is not None:
             return self.regressor_regularization
-        # The noise that a ridge must hold down grows with the features that each row must pay for.
-        return 0.5 * min(1.0, 10 * rows.n_features / rows.n_rows)
+        return usual_ridge(rows)
 
     def _fit_decoder(
         self, Z: F32, rows: Rows, Y: csr_array, weights: F32 | None, rng: np.random.Generator
@@ -364,8 +364,8 @@ class Rembrandt(LabelRanker):
         if self.correction_ is None:
             return self.decoder_.topk(self._embed(X), k, n_jobs)
         size = min(max(k, _SHORTLIST), len(self.classes_))
-        labels, scores = self.decoder_.topk(self._embed(X), size, n_jobs)
-        X = scaled_rows(X) if self.normalize else X
+        X = self._scaled(X)
+        labels, scores = self.decoder_.topk(self._project(X), size, n_jobs)
         return self.correction_.rerank(X, labels, log_odds(scores), k, n_jobs)
 
     def _scores(self, X: Matrix) -> F32:
@@ -374,25 +374,28 @@ class Rembrandt(LabelRanker):
         return self.decoder_.scores(self._embed(X))
 
     def _embed(self, X: Matrix) -> F32:
-        return self._project(scaled_rows(X) if self.normalize else X)
+        return self._project(self._scaled(X))
+
+    def _scaled(self, X: Matrix) -> Matrix:
+        return scaled_rows(X) if self.normalize else X
 
     def _project(self, X: Matrix) -> F32:
         return self.regressor_(X, resolve_jobs(self.n_jobs))
 
     def _check_parameters(self) -> None:
-        _check_one_of("decoder", self.decoder, ("neighbours", "logistic", "least-squares"))
-        _check_one_of("feature_map", self.feature_map, (None, "gaussian", "laplacian"))
+        check_one_of("decoder", self.decoder, ("neighbours", "logistic", "least-squares"))
+        check_one_of("feature_map", self.feature_map, (None, "gaussian", "laplacian"))
         dim = self.embedding_dim
         if isinstance(dim, float) and not 0 < dim < 1:
             raise ValueError(f"embedding_dim as a share must be between 0 and 1, got {dim}")
         if isinstance(dim, int):
-            _check_at_least("embedding_dim", dim, 1)
+            check_at_least("embedding_dim", dim, 1)
         for name in ("n_neighbors", "n_random_features"):
-            _check_at_least(name, getattr(self, name), 1)
+            check_at_least(name, getattr(self, name), 1)
         if self.max_epochs is not None:
-            _check_at_least("max_epochs", self.max_epochs, 1)
+            check_at_least("max_epochs", self.max_epochs, 1)
         for name in ("n_oversamples", "n_passes", "regularization", "sharpness"):
-            _check_at_least(name, getattr(self, name), 0)
+            check_at_least(name, getattr(self, name), 0)
 
 
 def captured(
@@ -416,13 +419,3 @@ def _checked_weights(weights: Any, n_rows: int) -> F32:
     if not np.isfinite(checked).all() or (checked < 0).any() or not checked.any():
         raise ValueError("sample_weight must be finite and at least 0, and not all zero")
     return checked
-
-
-def _check_one_of(name: str, value: object, allowed: Sequence[object]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}; got {value!r}")
-
-
-def _check_at_least(name: str, value: Any, least: float) -> None:
-    if not value >= least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -12,10 +12,10 @@ from labelry.embeddings.joint import JointMap, random_start, unit_start
 from labelry.embeddings.violations import Paths, TreeViolations
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix
+from labelry.systems.checks import check_one_of
 from labelry.systems.joint_embedding import (
     RankingEmbedding,
     Start,
-    check_one_of,
     rembrandt_start,
     surrogate_confusion,
 )

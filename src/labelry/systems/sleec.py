@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, issparse, vstack
 from threadpoolctl import threadpool_limits
 
 from labelry import memory
-from labelry.decoders.neighbours import Neighbours, fit_neighbours, vote
+from labelry.decoders.neighbours import Neighbours, all_votes, fit_neighbours, vote
 from labelry.embeddings.sleec import neighbour_gram, regress, svp
 from labelry.estimator import LabelRanker
 from labelry.linalg.clusters import nearest_centre, unit_centres
@@ -292,10 +292,7 @@ class SLEEC(LabelRanker):
     def _scores(self, X: Matrix) -> F32:
         out = np.empty((X.shape[0], self.labels_.shape[1]), dtype=np.float32)
         for rows, near, weights in self._nearest(X):
-            indptr = np.arange(0, near.size + 1, near.shape[1])
-            shape = (len(near), self.labels_.shape[0])
-            votes = csr_array((weights.ravel(), near.ravel(), indptr), shape=shape)
-            out[rows] = (votes @ self.labels_).toarray()
+            out[rows] = all_votes(near, weights, self.labels_)
         return out
 
     def _nearest(self, X: Matrix) -> Iterator[tuple[slice, I32, F32]]:

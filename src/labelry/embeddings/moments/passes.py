@@ -18,7 +18,7 @@ from labelry.embeddings.moments.bounds import MomentStatistics
 from labelry.embeddings.moments.documents import Documents, documents
 from labelry.embeddings.moments.tensor import symmetrize, transform
 from labelry.linalg.parallel import balanced_spans, run
-from labelry.linalg.rows import Block, Rows, _scatter, add_cross, product
+from labelry.linalg.rows import Block, Rows, add_cross, product, scatter
 from labelry.linalg.sketch import gram, orthonormalize
 from labelry.progress import phase
 
@@ -150,7 +150,7 @@ class WordMoments:
                 G = product(part.words, A, n_jobs) ** 2
                 if self.removed:
                     G -= product(part.words, A**2, n_jobs)
-                _scatter(part.labels, G * part.pair_weights[:, None], Q, n_jobs)
+                scatter(part.labels, G * part.pair_weights[:, None], Q, n_jobs)
 
         with phase("pass 3: labels"):
             return self.rows.reduce(add, (self.rows.n_labels, A.shape[1]))[0]

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from labelry.embeddings.moments.documents import documents
 from labelry.embeddings.moments.passes import Counts
-from labelry.linalg.rows import Block, Rows, _scatter, product
+from labelry.linalg.rows import Block, Rows, product, scatter
 from labelry.progress import phase
 from labelry.state import storable
 
@@ -84,8 +84,8 @@ def refine(rows: Rows, topics: Topics, counts: Counts, smoothing: float) -> Topi
             L *= np.float32(1 / _WORDS_TEMPERATURE)
             L += product(part.labels, log_labels, rows.n_jobs)
             P = _softmax(L + topics.log_proportions) * part.pair_weights[:, None]
-            _scatter(part.words, P, words, rows.n_jobs)
-            _scatter(part.labels, P, labels, rows.n_jobs)
+            scatter(part.words, P, words, rows.n_jobs)
+            scatter(part.labels, P, labels, rows.n_jobs)
             proportions += P.sum(axis=0)
 
     with phase("refinement"):
