@@ -10,6 +10,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from labelry import modelfile
 from labelry.data.dataset import Dataset
@@ -207,7 +208,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     @contextmanager
     def _threads(self) -> Iterator[None]:
         """Hold BLAS to `n_jobs` threads, as the kernels are."""
-        with threadpool_limits(limits=resolve_jobs(self.n_jobs)):
+        with _libraries().limit(limits=resolve_jobs(self.n_jobs)):
             yield
 
     def _features(self, X: Any, *, fit: bool = False) -> Matrix:
@@ -222,8 +223,23 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
             self.text_features_ = None
         elif self.text_features_ is not None:
             raise ValueError("this model was fitted on texts, but got feature vectors")
+        elif self._is_clean(X):
+            return as_matrix(X)
         X = validate_data(self, X, reset=fit, accept_sparse="csr", dtype=np.float32, order="C")
         return as_matrix(X)
+
+    def _is_clean(self, X: Any) -> bool:
+        """Whether X needs no conversion: the checks of scikit-learn take longer than a row."""
+        if not (isinstance(X, np.ndarray) or (issparse(X) and X.format == "csr")):
+            return False
+        return bool(
+            X.dtype == np.float32
+            and X.ndim == 2
+            and X.shape[0] > 0
+            and X.shape[1] == self.n_features_in_
+            and not hasattr(self, "feature_names_in_")
+            and np.isfinite(X.data if issparse(X) else X).all()
+        )
 
     def _names(self, ids: Ints) -> NDArray[Any]:
         names = self.classes_[ids]
@@ -238,6 +254,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """The BLAS and OpenMP libraries of this process; to look for them takes milliseconds."""
+    return ThreadpoolController()
 
 
 def rows_of(dataset: Dataset) -> Any:

@@ -156,6 +156,21 @@ def test_tree(folder: Path, tmp_path: Path) -> None:
     assert "has no topics" in labelry("topics", flat, code=2).stderr
 
 
+def test_a_taxonomy_file_is_the_tree(folder: Path, tmp_path: Path) -> None:
+    taxonomy, model = tmp_path / "animals.tsv", tmp_path / "animals.labelry"
+    taxonomy.write_text("animal\tmammal\nmammal\tcat\nmammal\tdog\nanimal\tfish\n")
+    arguments = ("train", folder / "train.jsonl", "--out", model, "--system", "label-tree", "-q")
+    labelry(*arguments, "--tree", taxonomy)
+    top = json.loads(labelry("tree", model, "--format", "json").stdout)["children"]
+    assert sorted(node.get("name", "inner") for node in top) == ["fish", "inner"]
+    scores = labelry("evaluate", model, folder / "test.jsonl", "--json").stdout
+    assert json.loads(scores)["P@1"] > 0.9
+    taxonomy.write_text("animal mammal\nfish\n")
+    assert "animals.tsv:2" in labelry(*arguments, "--force", "--tree", taxonomy, code=2).stderr
+    refused = labelry(*arguments, "--force", "--tree", "oak", code=2).stderr
+    assert "is not one of: rembrandt, confusion, random, FILE" in refused
+
+
 def test_topics(folder: Path, tmp_path: Path) -> None:
     model = tmp_path / "topics.labelry"
     arguments = ("train", folder / "train.jsonl", "--out", model, "--system", "moments")

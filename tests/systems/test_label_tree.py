@@ -26,7 +26,7 @@ def clusters(
     return X.astype(np.float32), y
 
 
-@pytest.mark.parametrize("training", ["tree-loss", "independent"])
+@pytest.mark.parametrize("training", ["tree-loss", "siblings", "independent"])
 @pytest.mark.parametrize("tree", ["rembrandt", "confusion", "random"])
 def test_learns_groups_of_classes(training: str, tree: str) -> None:
     X, y = clusters()
@@ -41,7 +41,7 @@ def test_learns_groups_of_classes(training: str, tree: str) -> None:
     assert scores[np.isfinite(scores)].min() >= 0
 
 
-@pytest.mark.parametrize("training", ["tree-loss", "independent"])
+@pytest.mark.parametrize("training", ["tree-loss", "siblings", "independent"])
 def test_by_algorithm_1_a_learnt_tree_beats_a_random_one(training: str) -> None:
     X, y = clusters(n=1500, noise=0.6)
     test_X, test_y = clusters(n=1500, noise=0.6, seed=1)
@@ -50,6 +50,16 @@ def test_by_algorithm_1_a_learnt_tree_beats_a_random_one(training: str) -> None:
         for tree in ("rembrandt", "random")
     )
     assert learnt > chance + 0.05
+
+
+def test_a_taxonomy_in_place_of_a_learnt_tree() -> None:
+    X, y = clusters(groups=3, each=2, n=200)
+    edges = [(f"group {g}", str(2 * g + i)) for g in range(3) for i in range(2)]
+    model = LabelTree(tree=edges).fit(X, [str(label) for label in y])
+    assert model.tree_.n_nodes == 10
+    assert_array_equal(np.diff(model.tree_.first_child)[:4], [3, 2, 2, 2])
+    assert_array_equal(model.tree_.label[4:].reshape(3, 2) // 2, [[0, 0], [1, 1], [2, 2]])
+    assert model.score(X, [str(label) for label in y]) > 0.9
 
 
 def test_sparse_rows_of_several_labels() -> None:
@@ -116,7 +126,7 @@ def test_held_out_rows_have_no_rare_label() -> None:
         (np.ones((1, 1)), np.ones((1, 1))),  # one of everything
     ],
 )
-@pytest.mark.parametrize("training", ["tree-loss", "independent"])
+@pytest.mark.parametrize("training", ["tree-loss", "siblings", "independent"])
 @pytest.mark.parametrize("tree", ["rembrandt", "confusion", "random"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_odd_data(X: np.ndarray, Y: np.ndarray, training: str, tree: str, sparse: bool) -> None:
@@ -130,8 +140,11 @@ def test_odd_data(X: np.ndarray, Y: np.ndarray, training: str, tree: str, sparse
 def test_errors_name_the_parameter() -> None:
     X, y = clusters(n=100)
     for options, message in (
-        ({"tree": "oak"}, "tree must be rembrandt, confusion, random or a Tree; got 'oak'"),
-        ({"training": "none"}, "training must be tree-loss or independent; got 'none'"),
+        ({"tree": "oak"}, "tree must be one of rembrandt, confusion, random, a Tree, edges; got"),
+        (
+            {"training": "none"},
+            "training must be one of tree-loss, siblings, independent; got 'none'",
+        ),
         ({"branching": 1}, "branching must be at least 2, got 1"),
         ({"depth": 0}, "depth must be at least 1, got 0"),
         ({"beam_width": 0}, "beam_width must be at least 1, got 0"),

@@ -10,6 +10,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
@@ -118,8 +119,10 @@ def _flag(name: str) -> str:
 
 def _parser(hints: list[Any]) -> Callable[[str], Any]:
     """A function from text to a value of any of the annotations, tried from narrow to wide."""
+    from labelry.trees.hierarchy import Edges, read_hierarchy
+
     literals: list[str] = []
-    kinds: set[type] = set()
+    kinds: set[Any] = set()
 
     def collect(hint: Any) -> None:
         if get_origin(hint) is Literal:
@@ -127,12 +130,13 @@ def _parser(hints: list[Any]) -> Callable[[str], Any]:
         elif get_origin(hint) in (Union, types.UnionType):
             for part in get_args(hint):
                 collect(part)
-        elif hint in (int, float, bool, str):
+        elif hint in (int, float, bool, str, Edges):
             kinds.add(hint)
 
     for hint in hints:
         collect(hint)
     names = [*(t.__name__ for t in (int, float, bool, str) if t in kinds), *literals]
+    names += ["FILE"] if Edges in kinds else []
 
     def parse(text: str) -> Any:
         if text in literals:
@@ -147,6 +151,8 @@ def _parser(hints: list[Any]) -> Callable[[str], Any]:
             return text.lower() == "true"
         if str in kinds:
             return text
+        if Edges in kinds and Path(text).exists():
+            return read_hierarchy(text)
         raise typer.BadParameter(f"{text!r} is not one of: {', '.join(names)}")
 
     parse.__name__ = "|".join(names)

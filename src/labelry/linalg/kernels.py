@@ -226,3 +226,17 @@ def cg_direction(P: F32, R: F32, beta: F32, inverse_diagonal: F32, row0: int, ro
         p, r, w = P[i], R[i], inverse_diagonal[i]
         for c in range(k):
             p[c] = r[c] * w + beta[c] * p[c]
+
+
+@njit(nogil=True, cache=True)
+def unit_rows(indptr: Ints, data: F32) -> F32:
+    """The entries of a CSR matrix whose rows are scaled to unit length."""
+    scaled = np.empty_like(data)
+    for i in range(indptr.size - 1):
+        total = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            total += np.float64(data[p]) * data[p]
+        factor = np.float32(1.0 / np.sqrt(total)) if total > 0.0 else np.float32(1.0)
+        for p in range(indptr[i], indptr[i + 1]):
+            scaled[p] = data[p] * factor
+    return scaled

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
-from sklearn.preprocessing import normalize
 
 from labelry.linalg import kernels
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, spans
@@ -57,8 +56,10 @@ def as_matrix(A: object) -> Matrix:
 
 def scaled_rows(A: Matrix) -> Matrix:
     """Rows scaled to unit length; rows of zeros stay."""
-    unit = normalize(A)
-    return csr_array(unit) if issparse(unit) else unit
+    if issparse(A):
+        return csr_array((kernels.unit_rows(A.indptr, A.data), A.indices, A.indptr), shape=A.shape)
+    lengths = np.sqrt(np.einsum("ij,ij->i", A, A))
+    return A / np.where(lengths > 0, lengths, 1)[:, None]
 
 
 class Rows:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
-from labelry.baselines import OneVsRest
 from labelry.decoders import unit_rows
 from labelry.embeddings.joint import JointMap, fit_joint, random_start, unit_start
 from labelry.embeddings.laplacian import laplacian_eigenmaps
@@ -25,7 +24,7 @@ from labelry.metrics import ndcg_at_k
 from labelry.progress import phase
 from labelry.state import storable
 from labelry.systems.checks import check_at_least, check_one_of
-from labelry.trees.learn import confusion
+from labelry.systems.tree_choice import surrogate_confusion
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -429,23 +428,3 @@ def _minus_distance(Z: F32, inner: F32) -> F32:
     """-|z - V_j| from z'V_j - |V_j|^2 / 2."""
     squares = np.einsum("ij,ij->i", Z, Z)[:, None] - 2 * inner
     return -np.sqrt(np.maximum(squares, 0))
-
-
-def surrogate_confusion(
-    X: Matrix, Y: csr_array, n_best: int, n_jobs: int | None, rng: np.random.Generator
-) -> csr_array:
-    """A = (C + C') / 2 of one-vs-rest classifiers: trained on 80 % of the rows, counted on 20 %.
-
-    The paper counts the best label of each row. A good classifier then leaves most labels
-    unconnected, and their vectors mean nothing; so the `n_best` labels of a row all count.
-    Nothing is known to be confused when there are fewer than five rows.
-    """
-    n = X.shape[0]
-    order = rng.permutation(n)
-    held_out, rows = order[: n // 5], order[n // 5 :]
-    if not len(held_out):
-        return csr_array((Y.shape[1], Y.shape[1]), dtype=np.float32)
-    with phase("one-vs-rest surrogate"):
-        surrogate = OneVsRest(normalize=False, prune=0.01, random_state=0, n_jobs=n_jobs)
-        best = surrogate.fit(X[rows], Y[rows]).topk_ids(X[held_out], n_best)[0]
-    return sum(confusion(Y[held_out], place) for place in best.T)

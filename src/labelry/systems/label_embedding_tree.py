@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,9 @@ from labelry.embeddings.joint import JointMap, random_start, unit_start
 from labelry.embeddings.violations import Paths, TreeViolations
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix
-from labelry.systems.checks import check_one_of
-from labelry.systems.joint_embedding import (
-    RankingEmbedding,
-    Start,
-    rembrandt_start,
-    surrogate_confusion,
-)
-from labelry.trees.learn import balanced_tree, random_tree, spectral_tree
+from labelry.systems.checks import check_at_least, check_one_of
+from labelry.systems.joint_embedding import RankingEmbedding, Start, rembrandt_start
+from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import beam_search_vectors
 from labelry.trees.structure import Tree
 
@@ -39,12 +34,15 @@ class LabelEmbeddingTree(RankingEmbedding):
     ----------
     embedding_dim : int
         Dimensions of the space. Larger is more accurate up to a point, and slower.
-    tree : {"rembrandt", "confusion", "random"} or Tree
-        Balanced clusters of the randomized label embedding; spectral clusters of what one-vs-rest
-        classifiers confuse (the paper's Algorithm 2); by chance; or a tree that is given.
+    tree : {"rembrandt", "confusion", "random"}, Tree or edges
+        "rembrandt" clusters a label embedding. "confusion" (Algorithm 2) clusters labels that a
+        one-vs-rest classifier confuses on held-out rows: needs that classifier. "random" is
+        for comparison. Or a tree that is given, or a taxonomy: a list of (parent, child).
     branching : int, optional
-        Most children of an inner node; about the square root of the number of labels (two
-        levels) when None. Larger is more accurate and slower.
+        Most children of a node. Larger is a shallower tree: more accurate, slower. By default
+        the root of order `depth` of the number of labels.
+    depth : int
+        Most edges from the root to a leaf.
     beam_width : int
         Nodes followed at each level; 1 is the paper's Algorithm 3. Larger is more accurate and
         slower.
@@ -89,8 +87,9 @@ class LabelEmbeddingTree(RankingEmbedding):
         self,
         *,
         embedding_dim: int = 100,
-        tree: Literal["rembrandt", "confusion", "random"] | Tree = "rembrandt",
+        tree: TreeChoice = "rembrandt",
         branching: int | None = None,
+        depth: int = 2,
         beam_width: int = 10,
         start: Start = "rembrandt",
         rate: float = 0.3,
@@ -103,6 +102,7 @@ class LabelEmbeddingTree(RankingEmbedding):
         self.embedding_dim = embedding_dim
         self.tree = tree
         self.branching = branching
+        self.depth = depth
         self.beam_width = beam_width
         self.start = start
         self.rate = rate
@@ -115,34 +115,24 @@ class LabelEmbeddingTree(RankingEmbedding):
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
         self._check_parameters()
         X = self._scaled(X)
-        labels = None
-        if self.start == "rembrandt" or self.tree == "rembrandt":
+        self.tree_ = choose_tree(
+            self.tree,
+            X,
+            Y,
+            self.classes_,
+            branching=self.branching,
+            depth=self.depth,
+            n_jobs=self.n_jobs,
+            rng=rng,
+        )
+        if self.start == "rembrandt":
             labels = unit_start(rembrandt_start(X, Y, self.embedding_dim, self.n_jobs, rng))
-        self.tree_ = self._tree(X, Y, labels, rng)
-        if self.start == "rembrandt" and labels is not None:
             # A node begins at the mean of the labels below it.
             start = unit_start(JointMap(labels.regressor, self.tree_.label_sets @ labels.vectors))
         else:
             start = random_start(X.shape[1], self.tree_.n_nodes, self.embedding_dim, rng)
         violations = TreeViolations(Y, _paths(self.tree_), n_jobs=resolve_jobs(self.n_jobs))
         self._learn(X, Y, start, violations, rng)
-
-    def _tree(
-        self, X: Matrix, Y: csr_array, labels: JointMap | None, rng: np.random.Generator
-    ) -> Tree:
-        n_labels = Y.shape[1]
-        branching = self.branching or max(2, int(np.ceil(np.sqrt(n_labels))))
-        if isinstance(self.tree, Tree):
-            if self.tree.n_labels != n_labels:
-                raise ValueError(f"tree must have {n_labels} labels, got {self.tree.n_labels}")
-            return self.tree.check()
-        if self.tree == "random":
-            return random_tree(n_labels, branching=branching, rng=rng)
-        if self.tree == "confusion":
-            A = surrogate_confusion(X, Y, 1, self.n_jobs, rng)
-            return spectral_tree(A, branching=branching, rng=rng, n_jobs=self.n_jobs)
-        V = labels.vectors if labels is not None else np.zeros((n_labels, 1), dtype=np.float32)
-        return balanced_tree(V, branching=branching, rng=rng, n_jobs=self.n_jobs)
 
     def _set(self, found: JointMap) -> None:
         self.regressor_, self.node_vectors_ = found
@@ -161,12 +151,9 @@ class LabelEmbeddingTree(RankingEmbedding):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_one_of("start", self.start, ("rembrandt", "random"))
-        if not isinstance(self.tree, Tree):
-            check_one_of("tree", self.tree, ("rembrandt", "confusion", "random"))
-        if self.branching is not None and not self.branching >= 2:
-            raise ValueError(f"branching must be at least 2, got {self.branching}")
-        if not self.beam_width >= 1:
-            raise ValueError(f"beam_width must be at least 1, got {self.beam_width}")
+        check_tree_choice(self.tree, self.branching)
+        for name in ("depth", "beam_width"):
+            check_at_least(name, getattr(self, name), 1)
 
 
 def _paths(tree: Tree) -> Paths:

@@ -8,31 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from labelry.embeddings import rembrandt
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows, scaled_rows
-from labelry.linalg.solve import Ridge
+from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.metrics import precision_at_k
-from labelry.systems.joint_embedding import surrogate_confusion
-from labelry.trees import Tree, balanced_tree, random_tree, spectral_tree
+from labelry.systems.checks import check_at_least, check_one_of
+from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import Link, beam_search
 from labelry.trees.train import train_independent, train_tree_loss
 from labelry.trees.weights import NodeWeights
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
-TreeName = Literal["rembrandt", "confusion", "random"]
-Training = Literal["tree-loss", "independent"]
+Training = Literal["tree-loss", "siblings", "independent"]
 
-_EMBEDDING_DIM = 100  # of the label vectors that "rembrandt" clusters
-_BALANCE = 10.0  # most that sizes of sibling sets differ by; equal sizes tear clusters apart
 _HELD_OUT = 0.05  # of the rows, to stop early; at most
 _MOST_HELD_OUT = 2000
 _ENOUGH = 3  # rows that each label of a held-out row must have
 _JUDGED = 2.0  # sharpness while training
 _SHARPNESS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-_N_CONFUSED = 5  # best labels of a row that count as confused
 
 
 class LabelTree(LabelRanker):
@@ -44,13 +38,14 @@ class LabelTree(LabelRanker):
 
     Parameters
     ----------
-    tree : {"rembrandt", "confusion", "random"} or Tree
+    tree : {"rembrandt", "confusion", "random"}, Tree or edges
         "rembrandt" clusters a label embedding. "confusion" (Algorithm 2) clusters labels that a
         one-vs-rest classifier confuses on held-out rows: needs that classifier. "random" is
-        for comparison.
-    training : {"tree-loss", "independent"}
-        "independent" trains each node by itself (relaxation 1). "tree-loss" goes on from there to
-        minimise the largest violation along the path of each row (relaxation 2).
+        for comparison. Or a tree that is given, or a taxonomy: a list of (parent, child).
+    training : {"tree-loss", "siblings", "independent"}
+        "independent" trains each node by itself against all rows (relaxation 1), "siblings" on
+        the rows that reach its parent. "tree-loss" goes on from there to minimise the largest
+        violation along the path of each row (relaxation 2).
     branching : int, optional
         Most children of a node. Larger is a shallower tree: more accurate, slower. By default
         the root of order `depth` of the number of labels.
@@ -59,8 +54,8 @@ class LabelTree(LabelRanker):
     beam_width : int
         Nodes kept at each level while searching; larger is more accurate and slower.
     regularization : float
-        For "tree-loss" what weights shrink by in the first epoch, as a fraction; for
-        "independent" the inverse of C; larger gives smaller weights.
+        For "tree-loss" what weights shrink by in the first epoch, as a fraction; otherwise the
+        inverse of C; larger gives smaller weights.
     max_epochs : int
         Most passes over the rows; "tree-loss" stops early on held-out rows.
     normalize : bool
@@ -98,7 +93,7 @@ class LabelTree(LabelRanker):
     def __init__(
         self,
         *,
-        tree: TreeName | Tree = "rembrandt",
+        tree: TreeChoice = "rembrandt",
         training: Training = "tree-loss",
         branching: int | None = None,
         depth: int = 2,
@@ -121,17 +116,27 @@ class LabelTree(LabelRanker):
         self.n_jobs = n_jobs
 
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
-        self._check_parameters(Y.shape[1])
+        self._check_parameters()
         self._learn_scaling(X)
         X = self._scaled(X)
         n_jobs = resolve_jobs(self.n_jobs)
-        self.tree_ = self._learn_tree(X, Y, rng)
+        self.tree_ = choose_tree(
+            self.tree,
+            X,
+            Y,
+            self.classes_,
+            branching=self.branching,
+            depth=self.depth,
+            n_jobs=self.n_jobs,
+            rng=rng,
+        )
         self.sharpness_ = 1.0
-        if self.training == "independent":
+        if self.training != "tree-loss":
             self.weights_ = train_independent(
                 X,
                 Y,
                 self.tree_,
+                all_rows=self.training == "independent",
                 C=1.0 if self.regularization is None else 1.0 / self.regularization,
                 max_sweeps=self.max_epochs,
                 rng=rng,
@@ -159,23 +164,6 @@ class LabelTree(LabelRanker):
         if len(held_out):
             # The smallest of equals: a softer path lets later levels speak.
             self.sharpness_ = max(_SHARPNESS, key=lambda s: accuracy(self.weights_, s))
-
-    def _learn_tree(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> Tree:
-        if isinstance(self.tree, Tree):
-            return self.tree
-        n_labels = Y.shape[1]
-        branching = self.branching or max(2, int(np.ceil(n_labels ** (1.0 / self.depth))))
-        shape = {"branching": branching, "depth": self.depth}
-        if self.tree == "random":
-            return random_tree(n_labels, rng=rng, **shape)
-        if self.tree == "rembrandt":
-            ridge = Ridge(Rows(X, Y, n_jobs=self.n_jobs))
-            embedding = rembrandt(ridge, min(_EMBEDDING_DIM, n_labels), rng=rng)
-            # Directions count by how well they are predicted; the weak ones are noise.
-            V = embedding.vectors * np.maximum(embedding.values, 0)
-            return balanced_tree(V, balance=_BALANCE, rng=rng, n_jobs=self.n_jobs, **shape)
-        A = surrogate_confusion(X, Y, min(_N_CONFUSED, n_labels), self.n_jobs, rng)
-        return spectral_tree(A, balance=_BALANCE, rng=rng, n_jobs=self.n_jobs, **shape)
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
         labels, logs = self._search(self.weights_, self.sharpness_, self._scaled(X), k)
@@ -214,26 +202,15 @@ class LabelTree(LabelRanker):
             return scaled_rows(X)
         return ((X.toarray() if issparse(X) else X) - self.shift_) * self.scale_
 
-    def _check_parameters(self, n_labels: int) -> None:
-        if isinstance(self.tree, Tree):
-            if self.tree.check().n_labels != n_labels:
-                raise ValueError(f"tree has {self.tree.n_labels} labels but Y has {n_labels}")
-        elif self.tree not in ("rembrandt", "confusion", "random"):
-            raise ValueError(
-                f"tree must be rembrandt, confusion, random or a Tree; got {self.tree!r}"
-            )
-        if self.training not in ("tree-loss", "independent"):
-            raise ValueError(f"training must be tree-loss or independent; got {self.training!r}")
-        if self.branching is not None and self.branching < 2:
-            raise ValueError(f"branching must be at least 2, got {self.branching}")
+    def _check_parameters(self) -> None:
+        check_tree_choice(self.tree, self.branching)
+        check_one_of("training", self.training, ("tree-loss", "siblings", "independent"))
         for name in ("depth", "beam_width", "max_epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            check_at_least(name, getattr(self, name), 1)
         if self.regularization is not None:
-            if not self.regularization >= 0:
-                raise ValueError(f"regularization must be at least 0, got {self.regularization}")
-            if self.training == "independent" and self.regularization == 0:
-                raise ValueError("regularization must be positive for independent training, got 0")
+            check_at_least("regularization", self.regularization, 0)
+            if self.training != "tree-loss" and self.regularization == 0:
+                raise ValueError(f"regularization must be positive for {self.training}, got 0")
 
 
 def _split(Y: csr_array, rng: np.random.Generator) -> tuple[Ints, Ints]:

@@ -13,11 +13,12 @@ from labelry.data.tables import read_lines
 from labelry.trees.structure import Tree, ranges
 
 I64 = NDArray[np.int64]
+Edges = list[tuple[str, str]]  # of a taxonomy: (parent, child)
 
 _MOST_NODES = 20_000_000  # of a joint tree, before labels are looked at
 
 
-def read_hierarchy(path: str | Path, *, child_first: bool = False) -> list[tuple[str, str]]:
+def read_hierarchy(path: str | Path, *, child_first: bool = False) -> Edges:
     """Read the edges (parent, child) of a taxonomy from lines of two names.
 
     The names are separated by a tab, or else by blanks. The file may be compressed.

@@ -52,7 +52,8 @@ def beam_search(
     """
     labels = np.full((X.shape[0], k), -1, dtype=np.int32)
     scores = np.full((X.shape[0], k), -np.inf, dtype=np.float32)
-    options = (*_shape(tree), NodeWeights(*frozen(*weights)), *_how(link, sharpness, beam_width))
+    shape, how = frozen(tree.first_child, tree.label), _how(link, sharpness, beam_width)
+    options = (*shape, NodeWeights(*frozen(*weights)), *how)
     step = max(1, X.shape[0] if not isinstance(X, np.ndarray) else _DENSE_ENTRIES // X.shape[1])
     for start in range(0, X.shape[0], step):
         part = slice(start, start + step)
@@ -84,16 +85,10 @@ def beam_search_vectors(
         np.ascontiguousarray(Z, dtype=np.float32),
         np.ascontiguousarray(node_vectors, dtype=np.float32),
     )
-    options = (*_shape(tree), V, *_how(link, sharpness, beam_width), labels, scores)
+    shape, how = frozen(tree.first_child, tree.label), _how(link, sharpness, beam_width)
+    options = (*shape, V, *how, labels, scores)
     run(beam_vectors, [(Z, *options, *span) for span in spans(len(Z), n_jobs)], n_jobs)
     return labels, scores
-
-
-def _shape(tree: Tree) -> tuple[NDArray, NDArray, int, bool]:
-    """What the kernels need of a tree: children, labels, most children, if it is joint."""
-    joint = int((tree.label >= 0).sum()) > tree.n_labels
-    widest = int(np.diff(tree.first_child).max(initial=1))
-    return (*frozen(tree.first_child, tree.label), widest, joint)  # type: ignore[return-value]
 
 
 def _how(link: Link, sharpness: float, beam_width: int) -> tuple[bool, np.float32, int]:
@@ -111,8 +106,6 @@ def beam_chunks(
     data: F32,
     first_child: I32,
     label: I32,
-    widest: int,
-    joint: bool,
     weights: NodeWeights,
     softmax: bool,
     sharpness: np.float32,
@@ -125,7 +118,7 @@ def beam_chunks(
     """Fill the rows of a span of `labels` and `scores`, by the weights of chunks."""
     nodes = np.zeros((2, beam_width), dtype=np.int32)
     paths = np.zeros((2, beam_width), dtype=np.float32)
-    f = np.empty(widest, dtype=np.float32)
+    f = np.empty(1, dtype=np.float32)
     for i in range(row0, row1):
         n_found, n_beam, now = _start(label, nodes, paths, labels[i], scores[i])
         while n_beam > 0:
@@ -134,11 +127,14 @@ def beam_chunks(
                 if n_found == scores.shape[1] and paths[now, b] < scores[i, 0]:
                     continue  # a path only gets worse
                 node = nodes[now, b]
-                g = f[: first_child[node + 1] - first_child[node]]
+                n_children = first_child[node + 1] - first_child[node]
+                if f.size < n_children:
+                    f = np.empty(n_children, dtype=np.float32)
+                g = f[:n_children]
                 score_children(indices, data, indptr[i], indptr[i + 1], weights, node, g)
                 _log_probabilities(g, softmax, sharpness)
                 n_next, n_found = _expand(
-                    first_child[node], g, paths[now, b], label, joint,
+                    first_child[node], g, paths[now, b], label,
                     nodes[1 - now], paths[1 - now], n_next, labels[i], scores[i], n_found,
                 )  # fmt: skip
             now, n_beam = 1 - now, n_next
@@ -150,8 +146,6 @@ def beam_vectors(
     Z: F32,
     first_child: I32,
     label: I32,
-    widest: int,
-    joint: bool,
     V: F32,
     softmax: bool,
     sharpness: np.float32,
@@ -164,7 +158,7 @@ def beam_vectors(
     """Fill the rows of a span of `labels` and `scores`, by one vector per node."""
     nodes = np.zeros((2, beam_width), dtype=np.int32)
     paths = np.zeros((2, beam_width), dtype=np.float32)
-    f = np.empty(widest, dtype=np.float32)
+    f = np.empty(1, dtype=np.float32)
     for i in range(row0, row1):
         n_found, n_beam, now = _start(label, nodes, paths, labels[i], scores[i])
         while n_beam > 0:
@@ -173,11 +167,14 @@ def beam_vectors(
                 if n_found == scores.shape[1] and paths[now, b] < scores[i, 0]:
                     continue  # a path only gets worse
                 node = nodes[now, b]
-                g = f[: first_child[node + 1] - first_child[node]]
+                n_children = first_child[node + 1] - first_child[node]
+                if f.size < n_children:
+                    f = np.empty(n_children, dtype=np.float32)
+                g = f[:n_children]
                 _score_vectors(Z[i], V, first_child[node], g)
                 _log_probabilities(g, softmax, sharpness)
                 n_next, n_found = _expand(
-                    first_child[node], g, paths[now, b], label, joint,
+                    first_child[node], g, paths[now, b], label,
                     nodes[1 - now], paths[1 - now], n_next, labels[i], scores[i], n_found,
                 )  # fmt: skip
             now, n_beam = 1 - now, n_next
@@ -231,7 +228,6 @@ def _expand(
     f: F32,
     path: np.float32,
     label: I32,
-    joint: bool,
     nodes: I32,
     paths: F32,
     n_beam: int,
@@ -245,10 +241,8 @@ def _expand(
         score = path + f[c]
         if label[child] < 0:
             n_beam = _push(paths, nodes, n_beam, score, child)
-        elif joint:
-            n_found = _push_once(found_scores, found, n_found, score, label[child])
         else:
-            n_found = _push(found_scores, found, n_found, score, label[child])
+            n_found = _push_once(found_scores, found, n_found, score, label[child])
     return n_beam, n_found
 
 
@@ -285,6 +279,8 @@ def _push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
 @njit(nogil=True, cache=True)
 def _push_once(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
     """As `_push`; a number that is there already keeps the better of its two scores."""
+    if n == scores.size and not _worse(scores[0], ids[0], score, number):
+        return n
     for at in range(n):
         if ids[at] == number:
             if score > scores[at]:

@@ -112,6 +112,7 @@ class _TreeLoss:
         self.moments = Moments(
             np.zeros(tree.n_nodes, dtype=np.float32), np.zeros_like(self.weights.data)
         )
+        self.taken = np.full((n_jobs, tree.n_nodes), -1, dtype=np.int32)  # scratch of each thread
         self.regularization, self.step, self.n_jobs = regularization, step, n_jobs
         self.losses: list[float] = []
 
@@ -139,7 +140,8 @@ class _TreeLoss:
         gaps = np.empty(len(batch), dtype=np.float32)
         examples = (self.Y.indptr, self.Y.indices, self.row, self.label)
         state = (self.shape, self.weights, scale, batch, found, gaps)
-        tasks = [(*self.csr, *examples, *state, *span) for span in spans(len(batch), self.n_jobs)]
+        parts = zip(self.taken, spans(len(batch), self.n_jobs), strict=False)
+        tasks = [(*self.csr, *examples, *state, taken, *span) for taken, span in parts]
         run(find_rivals, tasks, self.n_jobs)
         take_steps(
             *self.csr, self.row, self.energy, self.shape, self.weights, self.moments, scale,
@@ -149,14 +151,16 @@ class _TreeLoss:
 
 
 class NodeTrainer:
-    """One classifier per node, each by itself (relaxation 1), by dual coordinate descent.
+    """One classifier per node, each by itself, by dual coordinate descent.
 
-    The paper sets a node against all rows without its labels. Here a node is set against its
-    siblings only, on the rows that reach their parent: all that the search ever asks of it, and
-    the features of those rows are all it needs to store.
+    A node is set against its siblings only, on the rows that reach their parent: all that the
+    search ever asks of it. Either way it stores the features of those rows only.
 
     Parameters
     ----------
+    all_rows : bool
+        Set a node against all rows without its labels, as the paper does (relaxation 1): the work
+        of one-vs-rest at each level, and less accurate.
     loss, C, tolerance, max_sweeps
         As for `OneVsRest`.
 
@@ -171,6 +175,7 @@ class NodeTrainer:
         Y: csr_array,
         tree: Tree,
         *,
+        all_rows: bool = False,
         loss: Loss = "squared_hinge",
         C: float = 1.0,
         tolerance: float = 0.02,
@@ -182,6 +187,7 @@ class NodeTrainer:
         self.weights = empty_weights(tree, self.features)
         self._X = csr_array(X)
         self._energy = (self._X.multiply(self._X).sum(axis=1) + 1.0).astype(np.float32)
+        self._all_rows = all_rows
         self._kernel = getattr(dual_descent, loss)
         self._options = (C, tolerance, max_sweeps)
         self._n_jobs = n_jobs
@@ -191,7 +197,7 @@ class NodeTrainer:
     ) -> Iterator[tuple[int, I32, I32]]:
         """Train the children of some nodes on the rows `rows_of` (n_nodes, n_rows) of each.
 
-        Yields the node, its rows, and the child that now wins each of them.
+        Yields the node, the rows it was trained on, and the child that now wins each of them.
         """
         seeds = rng.integers(1, 2**31, size=len(nodes))
         tasks = ((int(node), int(seed), rows_of) for node, seed in zip(nodes, seeds, strict=True))
@@ -201,7 +207,7 @@ class NodeTrainer:
                 yield done
 
     def _train(self, node: int, seed: int, rows_of: csr_array) -> tuple[int, I32, I32]:
-        rows = _indices(rows_of, node)
+        rows = _indices(rows_of, 0 if self._all_rows else node)
         X = self._local(rows, node)
         first, end = self.tree.first_child[node], self.tree.first_child[node + 1]
         block = self.weights.block(self.tree, node)
@@ -223,6 +229,8 @@ class NodeTrainer:
         width = len(self.weights.block(self.tree, node)) - 1
         if width == X.shape[1]:
             return X
+        if self._all_rows:
+            return csr_array(X[:, _indices(self.features, node)])
         places = np.searchsorted(_indices(self.features, node), X.indices).astype(np.int32)
         return csr_array((X.data, places, X.indptr), shape=(len(rows), width))
 

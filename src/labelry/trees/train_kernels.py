@@ -48,6 +48,7 @@ def find_rivals(
     batch: Ints,
     found: I32,
     gaps: F32,
+    taken: I32,
     first: int,
     last: int,
 ) -> None:
@@ -56,15 +57,16 @@ def find_rivals(
     r is on the path to the example's label, s is a sibling of r that holds none of the row's
     labels (constraint 2 of the paper). Of several paths to the label the one with the smallest
     such violation counts. Without any s the pair is (-1, -1) and the gap minus infinity.
+
+    ``taken[s]`` is the last row seen with a label below node s; -1 at first.
     """
-    taken = np.full(shape.parent.size, -1, dtype=np.int32)  # last example with a label below
     scores = np.empty(np.max(np.diff(shape.first_child)), dtype=np.float32)
     for t in range(first, last):
         i = row[batch[t]]
         for q in range(y_indptr[i], y_indptr[i + 1]):
             y = y_indices[q]
             for leaf in shape.leaf_node[shape.leaf_ptr[y] : shape.leaf_ptr[y + 1]]:
-                _mark_path(leaf, shape.parent, taken, t)
+                _mark_path(leaf, shape.parent, taken, i)
         y = label[batch[t]]
         gaps[t] = np.inf
         for leaf in shape.leaf_node[shape.leaf_ptr[y] : shape.leaf_ptr[y + 1]]:
@@ -78,7 +80,7 @@ def find_rivals(
                 score_children(indices, data, indptr[i], indptr[i + 1], weights, p, f)
                 for c in range(f.size):
                     violation = np.float32(1.0) + scale * (f[c] - f[r - start])
-                    if violation > gap and taken[start + c] != t:
+                    if violation > gap and taken[start + c] != i:
                         gap = violation
                         best_r, best_s = r, start + c
                 r = p
@@ -90,7 +92,7 @@ def find_rivals(
 @njit(nogil=True, cache=True)
 def _mark_path(leaf: int, parent: I32, taken: I32, mark: int) -> None:
     node = leaf
-    while node > 0 and taken[node] != mark:
+    while node > 0:
         taken[node] = mark
         node = parent[node]
 

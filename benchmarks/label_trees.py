@@ -1,0 +1,260 @@
+"""Tables 2 and 3 of the label embedding trees paper on other data, and the cost of a prediction.
+
+    python benchmarks/label_trees.py DATA tables     accuracy, speed-up over one-vs-rest, memory
+    python benchmarks/label_trees.py DATA build      a tree over 300,000 labels
+    python benchmarks/label_trees.py DATA cost       time of a prediction by the number of labels
+
+DATA holds a folder per dataset (or set LABELRY_DATA); ICD-10-CM comes from the demo extra. With
+--held-out a quarter of the training rows is judged in place of the test rows: for choosing.
+Prints Markdown; the picture goes to --out (needs matplotlib).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from labelry import (
+    CompressedSensing,
+    ConditionalProbabilityTree,
+    Dataset,
+    FilterTree,
+    JointEmbedding,
+    LabelEmbeddingTree,
+    LabelTree,
+    OneVsRest,
+    SequentialEmbedding,
+)
+from labelry.data import TextFeatures, read
+from labelry.data.icd import icd10cm
+from labelry.estimator import LabelRanker
+from labelry.linalg.rows import scaled_rows
+from labelry.metrics import precision_at_k
+from labelry.state import fitted_attributes, pack
+from labelry.systems.tree_choice import choose_tree
+from labelry.trees import Tree, balanced_tree
+from labelry.trees.search import beam_search_vectors
+
+DATASETS = ("aloi", "wordnet-hypernym", "icd-10-cm")
+DIM = 100  # of embeddings, as in the paper
+BEAM = 10
+ONE_ROW = 500  # rows asked one by one
+# Chosen with --held-out: weight of the losses of one-vs-rest, and of compressed sensing's ridge.
+OVR = {"aloi": {"C": 10.0}, "wordnet-hypernym": {"prune": 0.01}, "icd-10-cm": {"prune": 0.01}}
+
+
+def load(data: str, name: str) -> tuple[Dataset, Dataset]:
+    if name == "icd-10-cm":
+        train, test, *_ = icd10cm()
+        features = TextFeatures().fit(train.texts)
+        return tuple(  # type: ignore[return-value]
+            Dataset(part.Y, X=features.transform(part.texts)) for part in (train, test)
+        )
+    train, test = (read(Path(data) / name / f"{part}.txt.gz") for part in ("train", "test"))
+    return train, test
+
+
+def rows_of_tables(
+    train: Dataset, name: str, jobs: int
+) -> Iterator[tuple[str, str, LabelRanker, float]]:
+    """Name, tree, model, and seconds that its tree took, in the order of the paper."""
+    yield "one-vs-rest", "flat", OneVsRest(n_jobs=jobs, **OVR[name]), 0.0
+    yield "filter tree", "filter tree", FilterTree(n_jobs=jobs), 0.0
+    yield "conditional probability tree", "CPT", ConditionalProbabilityTree(n_jobs=jobs), 0.0
+    trees: dict[str, tuple[Tree, float]] = {}
+    for kind in ("random", "confusion", "rembrandt"):
+        start = time.perf_counter()
+        trees[kind] = learn(kind, train, jobs), time.perf_counter() - start
+    for training in ("independent", "siblings", "tree-loss"):
+        for kind, (tree, seconds) in trees.items():
+            yield training, kind, LabelTree(tree=tree, training=training, n_jobs=jobs), seconds
+    flat = {"embedding_dim": DIM, "n_jobs": jobs}
+    yield "compressed sensing", "flat", CompressedSensing(regressor_regularization=1.0, **flat), 0.0
+    yield "sequence of convex problems", "flat", SequentialEmbedding(**flat), 0.0
+    yield "non-convex embedding", "flat", JointEmbedding(**flat), 0.0
+    for kind in ("confusion", "rembrandt"):
+        tree, seconds = trees[kind]
+        yield "label embedding tree", kind, LabelEmbeddingTree(tree=tree, **flat), seconds
+
+
+def learn(kind: Any, train: Dataset, jobs: int) -> Tree:
+    names, rng = np.arange(train.n_labels), np.random.default_rng(0)
+    X = scaled_rows(train.X)
+    return choose_tree(kind, X, train.Y, names, branching=None, n_jobs=jobs, rng=rng)
+
+
+def tables(data: str, datasets: list[str], only: str, held_out: bool, jobs: int) -> None:
+    for name in datasets:
+        train, test = load(data, name)
+        if held_out:
+            train, test = train.split(0.25)
+        part = "held-out rows" if held_out else "test rows"
+        print(
+            f"\n{name}: {train.n_rows:,} rows, {train.n_features:,} features, {train.n_labels:,} "
+            f"labels; accuracy % on {test.n_rows:,} {part}, speed-up in brackets\n"
+        )
+        print(f"| training | tree | one path | beam of {BEAM} | one row us | memory MB | train s |")
+        print("|---|---|---|---|---|---|---|", flush=True)
+        flat = None
+        for label, kind, model, seconds in rows_of_tables(train, name, jobs):
+            if only and flat is not None and not any(word in label for word in only.split(",")):
+                continue
+            start = time.perf_counter()
+            model.fit_dataset(train)
+            seconds += time.perf_counter() - start
+            flat = report(f"{label} | {kind}", model, test, seconds, flat)
+
+
+def report(
+    name: str, model: LabelRanker, test: Dataset, seconds: float, flat: float | None
+) -> float:
+    """Print the line of a model; returns the time per row of one-vs-rest, which comes first."""
+    cells = []
+    for beam in (1, BEAM):
+        if "beam_width" in model.get_params():
+            model.set_params(beam_width=beam)
+        elif beam > 1:
+            cells.append("")
+            continue
+        per_row = best_time(lambda: model.topk_ids(test.X, 1)) / test.n_rows
+        flat = flat or per_row
+        accuracy = precision_at_k(test.Y, model.topk_ids(test.X, 1)[0], 1)
+        cells.append(f"{100 * accuracy:.2f} [{flat / per_row:.1f}]")
+        if beam == 1:
+            cells_one = f"{1e6 * one_row(model, test):.0f}"
+    print(
+        f"| {name} | {' | '.join(cells)} | {cells_one} | {megabytes(model):.1f} | {seconds:.1f} |",
+        flush=True,
+    )
+    return flat  # type: ignore[return-value]
+
+
+def best_time(work: Callable[[], object], repeats: int = 3) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def one_row(model: LabelRanker, test: Dataset) -> float:
+    """Median seconds of a prediction by itself, along one path if it is a tree."""
+    rows = [test.X[i : i + 1] for i in range(min(ONE_ROW, test.n_rows))]
+    return float(np.median([best_time(lambda row=row: model.topk_ids(row, 1), 1) for row in rows]))
+
+
+def megabytes(model: LabelRanker) -> float:
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in fitted_attributes(model).items():
+        if name != "classes_":
+            pack(value, name, arrays)
+    return sum(array.nbytes for array in arrays.values()) / 1e6
+
+
+def build(jobs: int) -> None:
+    """Clusters of 300,000 label vectors that have groups at two scales, as embeddings do."""
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((500, DIM)) + 0.7 * rng.standard_normal((20, 500, DIM))
+    V = centers.reshape(-1, DIM)[rng.integers(0, 10_000, 300_000)]
+    V = (V + 0.7 * rng.standard_normal(V.shape)).astype(np.float32)
+    for branching in (16, 100, 548):
+        start = time.perf_counter()
+        tree = balanced_tree(V, branching=branching, rng=rng, n_jobs=jobs)
+        seconds = time.perf_counter() - start
+        shape = tree.summary()
+        print(f"branching {branching}: {seconds:.1f} s, depth {shape.depth}, {shape.n_inner} nodes")
+
+
+def cost(jobs: int, most: int, out: Path) -> None:
+    """Time of one prediction by the number of classes, for a label tree and one that embeds."""
+    sizes = [c for c in (1_000, 10_000, 100_000, 1_000_000) if c <= most]
+    tree_times, vector_times, flat_times = [], [], []
+    print("| classes | label tree us | label embedding tree us | all labels us |")
+    print("|---|---|---|---|")
+    for c in sizes:
+        found = prediction_times(c, jobs)
+        for times, value in zip((tree_times, vector_times, flat_times), found, strict=True):
+            times.append(1e6 * value)
+        print(f"| {c:,} | " + " | ".join(f"{1e6 * v:.1f}" for v in found) + " |", flush=True)
+    draw(
+        sizes,
+        {"label tree": tree_times, "label embedding tree": vector_times, "all labels": flat_times},
+        out / "tree-cost.svg",
+    )
+
+
+def prediction_times(c: int, jobs: int) -> tuple[float, float, float]:
+    """Seconds per row: trained label tree, node vectors, exhaustive scores of label vectors.
+
+    A class has eight words of its own, of which a row shows six, beside six of any class.
+    """
+    rng = np.random.default_rng(0)
+    n = max(2 * c, 20_000)
+    y = rng.permutation(np.arange(n) % c)
+    own = rng.integers(0, 2 * c, (c, 8))
+    words = np.hstack([own[y][:, rng.permutation(8)[:6]], rng.integers(0, 2 * c, (n, 6))])
+    X = csr_array(
+        (np.ones(words.size, dtype=np.float32), words.ravel(), np.arange(0, words.size + 1, 12)),
+        shape=(n, 2 * c),
+    )
+    X.sum_duplicates()
+    Y = csr_array((np.ones(n, dtype=np.float32), y, np.arange(n + 1)), shape=(n, c))
+    V = rng.standard_normal((c, DIM)).astype(np.float32)
+    tree = balanced_tree(V[:, :16], branching=16, rng=rng, n_jobs=jobs)
+    model = LabelTree(tree=tree, training="siblings", max_epochs=3, beam_width=1, n_jobs=jobs).fit(
+        X, Y
+    )
+    queries = X[:2000]
+    in_tree = best_time(lambda: model.topk_ids(queries, 1)) / 2000
+    Z = rng.standard_normal((2000, DIM)).astype(np.float32)
+    nodes = scaled_rows(tree.label_sets @ V)
+    by_vectors = best_time(lambda: beam_search_vectors(tree, nodes, Z, 1, beam_width=1)) / 2000
+    flat = best_time(lambda: (Z[:100] @ V.T).argmax(axis=1)) / 100
+    return in_tree, by_vectors, flat
+
+
+def draw(sizes: list[int], series: dict[str, list[float]], path: Path) -> None:
+    from labelry.report.canvas import canvas
+
+    figure, axes = canvas(6.4, 4.0)
+    for name, values in series.items():
+        axes.plot(sizes, values, marker="o", label=name)
+    axes.set(xscale="log", yscale="log", xlabel="classes", ylabel="microseconds per row")
+    axes.legend()
+    figure.savefig(path)
+    print(f"\n{path}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", nargs="?", default=os.environ.get("LABELRY_DATA"))
+    parser.add_argument("what", choices=["tables", "build", "cost"])
+    parser.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=DATASETS)
+    parser.add_argument("--only", default="", help="rows whose training has one of these words")
+    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--most", type=int, default=1_000_000, help="classes of the cost")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    options = parser.parse_args()
+    if options.what == "build":
+        build(options.jobs)
+    elif options.what == "cost":
+        cost(options.jobs, options.most, options.out)
+    elif options.data is None:
+        parser.error("needs a data folder, as an argument or in LABELRY_DATA")
+    else:
+        tables(options.data, options.datasets, options.only, options.held_out, options.jobs)
+
+
+if __name__ == "__main__":
+    main()
