@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from labelry.data import Dataset, read
-from labelry.decoders import Neighbours, unit_rows
+from labelry.decoders import Neighbours
 from labelry.embeddings import rembrandt
 from labelry.linalg.rows import Rows, scaled_rows
 from labelry.linalg.solve import Ridge
@@ -34,7 +34,7 @@ def figures(train: Dataset, test: Dataset) -> dict[Setting, list[float]]:
         W = ridge.solve(V, r)
         Z = W(X, 2)
         scale = (np.sqrt((Z**2).mean(axis=0)) ** -whitening).astype(np.float32)
-        decoder = Neighbours(unit_rows(Z * scale), scale, train.Y, 100, sharpness)
+        decoder = Neighbours(scaled_rows(Z * scale), scale, train.Y, 100, sharpness)
         labels = decoder.topk(W(X_test, 2), 5, 2)[0]
         found[r, whitening, sharpness] = [
             100 * precision_at_k(test.Y, labels, k) for k in (1, 3, 5)

@@ -20,7 +20,7 @@ import numpy as np
 from passes import triad_bandwidth
 from scipy.sparse import csr_array
 
-from labelry.decoders import least_squares_decoder, unit_rows
+from labelry.decoders import least_squares_decoder
 from labelry.embeddings import rembrandt
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Rows, scaled_rows
@@ -159,7 +159,7 @@ def report_quality(V: np.ndarray, Y: csr_array, topics: np.ndarray) -> None:
     """Share of frequent labels whose nearest frequent label has the same topic."""
     counts = np.bincount(Y.indices, minlength=Y.shape[1])
     frequent = np.argsort(-counts)[:2000]
-    U = unit_rows(V[frequent])
+    U = scaled_rows(V[frequent])
     S = U @ U.T
     np.fill_diagonal(S, -2)
     same = topics[frequent] == topics[frequent][S.argmax(axis=1)]

@@ -11,7 +11,9 @@ from labelry._version import __version__
 if TYPE_CHECKING:
     from labelry.baselines import OneVsRest
     from labelry.baselines.conditional_probability_tree import ConditionalProbabilityTree
+    from labelry.baselines.fastxml import FastXML
     from labelry.baselines.filter_tree import FilterTree
+    from labelry.baselines.lpsr import LPSR
     from labelry.data import Dataset, TextFeatures
     from labelry.errors import DataError, LabelryError, ModelError
     from labelry.evaluation import evaluate
@@ -29,13 +31,16 @@ if TYPE_CHECKING:
     from labelry.systems.label_embedding_tree import LabelEmbeddingTree
     from labelry.systems.label_tree import LabelTree
     from labelry.systems.leml import LEML
+    from labelry.systems.local_leml import LocalLEML
     from labelry.systems.moments import Moments
+    from labelry.systems.neighbours import NearestNeighbours
     from labelry.systems.sleec import SLEEC
 
 __all__ = [
     "CCA",
     "CPLST",
     "LEML",
+    "LPSR",
     "MLCSSP",
     "PCA",
     "PLST",
@@ -45,13 +50,16 @@ __all__ = [
     "ConditionalProbabilityTree",
     "DataError",
     "Dataset",
+    "FastXML",
     "FilterTree",
     "JointEmbedding",
     "LabelEmbeddingTree",
     "LabelTree",
     "LabelryError",
+    "LocalLEML",
     "ModelError",
     "Moments",
+    "NearestNeighbours",
     "OneVsRest",
     "Rembrandt",
     "SequentialEmbedding",
@@ -68,15 +76,19 @@ _HOME = {
     "ConditionalProbabilityTree": "baselines.conditional_probability_tree",
     "DataError": "errors",
     "Dataset": "data",
+    "FastXML": "baselines.fastxml",
     "FilterTree": "baselines.filter_tree",
     "JointEmbedding": "systems.joint_embedding",
     "LEML": "systems.leml",
+    "LPSR": "baselines.lpsr",
     "LabelEmbeddingTree": "systems.label_embedding_tree",
     "LabelTree": "systems.label_tree",
     "LabelryError": "errors",
+    "LocalLEML": "systems.local_leml",
     "MLCSSP": "systems.embedding_relatives",
     "ModelError": "errors",
     "Moments": "systems.moments",
+    "NearestNeighbours": "systems.neighbours",
     "OneVsRest": "baselines",
     "PCA": "systems.embedding_relatives",
     "PLST": "systems.embedding_relatives",

@@ -7,7 +7,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, random_array
 
-from labelry.decoders import fit_neighbours, unit_rows
+from labelry.decoders.neighbours import (
+    fit_neighbours,
+    plain_neighbours,
+    sparse_product,
+)
+from labelry.linalg.rows import scaled_rows
 
 Z = np.random.default_rng(0).standard_normal((60, 6)).astype(np.float32)
 Y = random_array((60, 25), density=0.1, rng=1, format="csr", dtype=np.float32)
@@ -65,4 +70,64 @@ def test_rows_of_zeros_and_more_neighbours_than_rows() -> None:
     labels, scores = fit_neighbours(np.zeros_like(Z), Y, 1000).topk(np.zeros_like(QUERIES), 2)
     assert (labels >= 0).all()
     assert_allclose(scores[:, 0], Y.toarray().mean(axis=0).max(), rtol=1e-5)  # all weigh the same
-    assert_array_equal(unit_rows(np.zeros((1, 3), np.float32)), np.zeros((1, 3)))
+    assert_array_equal(scaled_rows(np.zeros((1, 3), np.float32)), np.zeros((1, 3)))
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_sparse_rows_find_what_dense_rows_find(n_jobs: int) -> None:
+    rng = np.random.default_rng(3)
+    X = random_array((80, 30), density=0.2, rng=rng, format="csr", dtype=np.float32)
+    Y = csr_array(random_array((80, 12), density=0.2, rng=rng, format="csr") > 0, dtype=np.float32)
+    queries = random_array((17, 30), density=0.2, rng=rng, format="csr", dtype=np.float32)
+    sparse, dense = plain_neighbours(csr_array(X), Y, 9), plain_neighbours(X.toarray(), Y, 9)
+    expected = dense.scores(queries.toarray())
+    cosines = scaled_rows(queries.toarray()) @ scaled_rows(X.toarray()).T
+    near = np.argsort(-cosines, axis=1, kind="stable")[:, :9]
+    weights = np.exp(15 * (np.take_along_axis(cosines, near, axis=1) - 1))
+    weights /= weights.sum(axis=1, keepdims=True)
+    assert_allclose(expected, np.einsum("ij,ijl->il", weights, Y.toarray()[near]), atol=1e-5)
+    for decoder in (sparse, dense):
+        for Q in (csr_array(queries), queries.toarray()):
+            labels, scores = decoder.topk(Q, 3, n_jobs)
+            found = labels >= 0
+            taken = np.take_along_axis(expected, np.maximum(labels, 0), axis=1)
+            assert_allclose(scores[found], taken[found], atol=1e-5)
+            assert_allclose(scores[:, 0], expected.max(axis=1), atol=1e-5)
+
+
+def test_sparse_product() -> None:
+    A = random_array((11, 20), density=0.3, rng=4, format="csr", dtype=np.float32)
+    B = random_array((20, 15), density=0.3, rng=5, format="csr", dtype=np.float32)
+    for n_jobs in (1, 3):
+        product = sparse_product(csr_array(A), csr_array(B), n_jobs)
+        assert_allclose(product, A.toarray() @ B.toarray(), atol=1e-6)
+
+
+def test_an_approximate_search_of_all_lists_votes_as_the_exact_one() -> None:
+    weights = np.random.default_rng(6).random(60).astype(np.float32) + 0.5
+    exact = fit_neighbours(Z, Y, 10, 5.0, weights)
+    lists = exact.approximate(np.random.default_rng(0))
+    assert lists.lists is not None
+    assert len(np.unique(lists.points, axis=0)) == 60
+    assert_allclose(lists.scores(QUERIES), exact.scores(QUERIES), atol=1e-5)
+    few = lists._replace(lists=lists.lists._replace(n_probes=1), n_neighbors=60)
+    scores = few.scores(QUERIES)  # one list holds fewer than are asked for
+    assert_allclose(scores, scores.clip(0, 1), atol=1e-6)
+    labels, best = few.topk(QUERIES, 2)
+    assert_allclose(
+        best[labels >= 0], np.take_along_axis(scores, labels, 1)[labels >= 0], atol=1e-6
+    )
+
+
+def test_an_approximate_index_of_sparse_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="index must be exact for sparse rows"):
+        plain_neighbours(Y, Y).approximate(np.random.default_rng(0))
+
+
+def test_a_sharpness_beyond_float32_listens_to_the_nearest_alone() -> None:
+    far = np.array([[-1, 0.01], [-1, 0.02], [-1, 0.5]], np.float32)
+    labels = csr_array(np.array([[1, 0], [1, 0], [0, 1]], np.float32))
+    decoder = plain_neighbours(far, labels, 3, 1e4)
+    ids, scores = decoder.topk(np.array([[1, 0]], np.float32), 2)
+    assert ids.tolist() == [[1, -1]]
+    assert_allclose(scores[0, 0], 1)

@@ -79,7 +79,7 @@ def test_the_better_epoch_is_kept_by_rows_held_out(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(joint_embedding, "ndcg_at_k", judged)
     JointEmbedding(max_epochs=20).fit(X, Y)
-    assert len(seen) == 7  # the second was best; five more were not
+    assert len(seen) == 8  # the second was best, five more were not; and once for what is kept
 
 
 def test_auto_takes_the_hardest_negative_of_single_labels() -> None:

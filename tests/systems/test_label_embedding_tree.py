@@ -24,7 +24,7 @@ def planted(n: int = 600, c: int = 24, seed: int = 0) -> tuple[csr_array, np.nda
 
 def leaf_scores(model: LabelEmbeddingTree, X: csr_array) -> np.ndarray:
     """Log-probabilities of all labels (n_rows, n_labels), path by path."""
-    tree, F = model.tree_, model.embed(X) @ model.node_vectors_.T
+    tree, F = model.tree_, model.sharpness_ * model.embed(X) @ model.node_vectors_.T
     logs = np.zeros_like(F)
     for s in np.flatnonzero(np.diff(tree.first_child)):
         children = slice(tree.first_child[s], tree.first_child[s + 1])

@@ -93,7 +93,7 @@ def test_temperature_is_fitted_on_rows_that_are_held_out() -> None:
     fitted = Moments(n_topics=5).fit(X, Y)
     assert fitted.temperature_ >= 1
     assert fitted.statistics_.n_rows == 380
-    fixed = Moments(n_topics=5, temperature=4.0).fit(X, Y)
+    fixed = Moments(n_topics=5, temperature=4.0, smoothing=0.2).fit(X, Y)
     assert fixed.temperature_ == 4.0
     assert fixed.statistics_.n_rows == 400
     hot = Moments(n_topics=5, temperature=1e6).fit(X, Y).topic_posteriors(X)
@@ -102,7 +102,7 @@ def test_temperature_is_fitted_on_rows_that_are_held_out() -> None:
 
 def test_convergence_bound_falls_with_the_documents() -> None:
     X, Y, _ = planted(400)
-    model = Moments(n_topics=5, temperature=1.0).fit(X, Y)
+    model = Moments(n_topics=5, temperature=1.0, smoothing=0.2).fit(X, Y)
     here, more = model.convergence_bound(), model.convergence_bound(N=40_000, delta=0.05)
     assert_allclose(here.words / more.words, 10)
     assert here.n_required > 0
@@ -128,7 +128,7 @@ def test_too_many_topics() -> None:
         ({"n_topics": 0}, "n_topics must be at least 1, or 'auto'; got 0"),
         ({"diagonal": "half"}, "diagonal must be kept or removed, got 'half'"),
         ({"temperature": 0}, "temperature must be positive, or 'auto'; got 0"),
-        ({"smoothing": 1.0}, r"smoothing must be at least 0 and below 1, got 1\.0"),
+        ({"smoothing": 1.0}, r"smoothing must be at least 0 and below 1, or 'auto'; got 1\.0"),
         ({"n_restarts": 0}, "n_restarts must be at least 1, got 0"),
         ({"n_refinements": -1}, "n_refinements must be at least 0, got -1"),
         ({"n_power_passes": -1}, "n_power_passes must be at least 0, got -1"),

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, issparse, random_array
 
 from labelry.errors import MemoryBudgetError
-from labelry.systems.sleec import SLEEC, _largest, _on_features
+from labelry.systems.sleec import SLEEC, _largest
 
 
 def grouped(n: int = 600, n_groups: int = 120, seed: int = 0) -> tuple[csr_array, csr_array]:
@@ -133,13 +133,6 @@ def test_the_empty_neighbour_does_not_vote() -> None:
     labels, scores = model.topk_ids(np.eye(4), 2)
     assert_array_equal(labels, [[0, -1], [1, -1], [2, -1], [3, -1]])
     assert_allclose(scores[:, 0], 1, rtol=1e-5)
-
-
-def test_queries_with_unknown_features() -> None:
-    A = csr_array(np.array([[1, 0, 4, 0, 5], [0, 2, 0, 0, 0]], np.float32))
-    features = np.array([0, 4], np.int32)
-    assert_array_equal(_on_features(A, features).toarray(), A.toarray()[:, features])
-    assert _on_features(A, features[:0]).shape == (2, 0)
 
 
 def test_largest_weights() -> None:

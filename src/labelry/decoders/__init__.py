@@ -3,7 +3,7 @@
 from labelry.decoders.correction import Correction, fit_correction, log_odds, out_of_fold
 from labelry.decoders.linear import LinearDecoder, least_squares_decoder
 from labelry.decoders.logistic import fit_logistic
-from labelry.decoders.neighbours import Neighbours, fit_neighbours, unit_rows
+from labelry.decoders.neighbours import Neighbours, fit_neighbours
 from labelry.decoders.random_features import RandomFeatures, make_random_features
 
 __all__ = [
@@ -18,5 +18,4 @@ __all__ = [
     "log_odds",
     "make_random_features",
     "out_of_fold",
-    "unit_rows",
 ]

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
-from labelry.decoders import unit_rows
 from labelry.embeddings.joint import JointMap, fit_joint, random_start, unit_start
 from labelry.embeddings.laplacian import laplacian_eigenmaps
 from labelry.embeddings.rembrandt import rembrandt
@@ -90,8 +89,7 @@ class RankingEmbedding(LabelRanker):
 
         def judge(found: JointMap) -> float:
             self._set(found)
-            Z = found.regressor(X_held, resolve_jobs(self.n_jobs))
-            return ndcg_at_k(Y_held, self._ranked(Z, k)[0], k)
+            return self._judged(found.regressor(X_held, resolve_jobs(self.n_jobs)), Y_held, k)
 
         found = fit_joint(
             X,
@@ -106,11 +104,15 @@ class RankingEmbedding(LabelRanker):
             rng=rng,
             n_jobs=resolve_jobs(self.n_jobs),
         )
-        self._set(found)
+        judge(found)
         self.score_threshold_ = self._threshold(X_held, Y_held)
 
     def _set(self, found: JointMap) -> None:
         self.regressor_, self.label_embedding_ = found
+
+    def _judged(self, Z: F32, Y: csr_array, k: int) -> float:
+        """How well the present vectors rank the labels of embedded rows."""
+        return ndcg_at_k(Y, self._ranked(Z, k)[0], k)
 
     def _threshold(self, X: Matrix, Y: csr_array) -> float:
         """The score that as many predictions reach as there are labels."""
@@ -393,7 +395,7 @@ class SequentialEmbedding(RankingEmbedding):
             V = laplacian_eigenmaps(A, self.embedding_dim, rng=rng).vectors
         # V'DV = I makes labels that are rarely confused very long: directions are what counts.
         # Constraint 6 has a margin of 1 only where vectors are long enough to have it.
-        V = np.float32(_LENGTH) * unit_rows(V)
+        V = np.float32(_LENGTH) * scaled_rows(V)
         rows = Rows(X, Y, n_jobs=self.n_jobs)
         start = JointMap(Ridge(rows).solve(V, usual_ridge(rows)), V)
         # |Wx - V_j|^2 = |Wx|^2 - 2 ((Wx)'V_j - |V_j|^2 / 2): an inner product with an offset.

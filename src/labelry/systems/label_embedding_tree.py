@@ -21,6 +21,8 @@ from labelry.trees.structure import Tree
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
+_SHARPNESS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
 
 class LabelEmbeddingTree(RankingEmbedding):
     """A label tree whose nodes are vectors in the space that rows are mapped to.
@@ -67,6 +69,8 @@ class LabelEmbeddingTree(RankingEmbedding):
         From features to the space.
     node_vectors_ : array (n_nodes, embedding_dim)
         Vectors within the unit ball; that of the root is not used.
+    sharpness_ : float
+        Factor on the scores of nodes before their softmax, chosen on held-out rows.
     score_threshold_ : float
 
     References
@@ -137,6 +141,15 @@ class LabelEmbeddingTree(RankingEmbedding):
     def _set(self, found: JointMap) -> None:
         self.regressor_, self.node_vectors_ = found
 
+    def _judged(self, Z: F32, Y: csr_array, k: int) -> float:
+        """Their best over sharpnesses of the softmax, which stays; the smallest of equals."""
+        scores = {}
+        for sharpness in _SHARPNESS:
+            self.sharpness_ = sharpness
+            scores[sharpness] = super()._judged(Z, Y, k)
+        self.sharpness_ = max(scores, key=scores.__getitem__)
+        return scores[self.sharpness_]
+
     def _ranked(self, Z: F32, k: int) -> tuple[Ints, F32]:
         # Algorithm 3, with a beam.
         return beam_search_vectors(
@@ -145,6 +158,7 @@ class LabelEmbeddingTree(RankingEmbedding):
             Z,
             k,
             beam_width=self.beam_width,
+            sharpness=self.sharpness_,
             n_jobs=resolve_jobs(self.n_jobs),
         )
 

@@ -25,8 +25,10 @@ Training = Literal["tree-loss", "siblings", "independent"]
 _HELD_OUT = 0.05  # of the rows, to stop early; at most
 _MOST_HELD_OUT = 2000
 _ENOUGH = 3  # rows that each label of a held-out row must have
-_JUDGED = 2.0  # sharpness while training
-_SHARPNESS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+# First steps of the tree loss that are tried: near the start where rows are few for their features,
+# as in texts; far from it where classes overlap, as in images.
+_STEPS = (1.0, 30.0)
+_SHARPNESS = (0.1, 0.2, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
 class LabelTree(LabelRanker):
@@ -145,32 +147,41 @@ class LabelTree(LabelRanker):
             return
         train, held_out = _split(Y, rng)
 
-        def accuracy(weights: NodeWeights, sharpness: float = _JUDGED) -> float:
-            best = self._search(weights, sharpness, X[held_out], 1)[0]
+        def accuracy(weights: NodeWeights, sharpness: float = 1.0, beam_width: int = 1) -> float:
+            best = self._search(weights, X[held_out], 1, sharpness, beam_width)[0]
             return precision_at_k(Y[held_out], best, 1)
 
-        self.weights_ = train_tree_loss(
-            X[train],
-            Y[train],
-            self.tree_,
-            regularization=0.0 if self.regularization is None else self.regularization,
-            max_epochs=self.max_epochs,
-            # With few rows per label many weights have no loss; those near here generalise better.
-            start=train_independent(X[train], Y[train], self.tree_, rng=rng, n_jobs=n_jobs),
-            judge=accuracy if len(held_out) else None,
-            rng=rng,
-            n_jobs=n_jobs,
-        )
+        # With few rows per label many weights have no loss; those near here generalise better.
+        start = train_independent(X[train], Y[train], self.tree_, rng=rng, n_jobs=n_jobs)
+        found = [
+            train_tree_loss(
+                X[train],
+                Y[train],
+                self.tree_,
+                regularization=0.0 if self.regularization is None else self.regularization,
+                step=step,
+                max_epochs=self.max_epochs,
+                start=start,
+                judge=accuracy if len(held_out) else None,
+                rng=rng,
+                n_jobs=n_jobs,
+            )
+            for step in (_STEPS if len(held_out) else _STEPS[:1])
+        ]
+        self.weights_ = max(found, key=accuracy) if len(held_out) else found[0]
         if len(held_out):
             # The smallest of equals: a softer path lets later levels speak.
-            self.sharpness_ = max(_SHARPNESS, key=lambda s: accuracy(self.weights_, s))
+            self.sharpness_ = max(
+                _SHARPNESS, key=lambda s: accuracy(self.weights_, s, self.beam_width)
+            )
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
-        labels, logs = self._search(self.weights_, self.sharpness_, self._scaled(X), k)
+        X = self._scaled(X)
+        labels, logs = self._search(self.weights_, X, k, self.sharpness_, self.beam_width)
         return labels, np.where(labels < 0, -np.inf, np.exp(logs)).astype(np.float32)
 
     def _search(
-        self, weights: NodeWeights, sharpness: float, X: Matrix, k: int
+        self, weights: NodeWeights, X: Matrix, k: int, sharpness: float, beam_width: int
     ) -> tuple[NDArray[np.int32], F32]:
         link: Link = "softmax" if self.training == "tree-loss" else "sigmoid"
         return beam_search(
@@ -178,7 +189,7 @@ class LabelTree(LabelRanker):
             weights,
             X,
             k,
-            beam_width=self.beam_width,
+            beam_width=beam_width,
             link=link,
             sharpness=sharpness,
             n_jobs=resolve_jobs(self.n_jobs),

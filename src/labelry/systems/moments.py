@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,8 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from labelry.embeddings.moments import (
     ConvergenceBound,
+    choose_topics,
     convergence_bound,
-    fit_temperature,
     learn_topics,
     present_words,
 )
@@ -62,9 +63,9 @@ class Moments(LabelRanker):
         Divides the log-likelihood of a document; larger is less certain of the topic, 1 is
         the paper's. "auto" takes the one that makes the labels of held-out rows likeliest
         (one row in 20, at most 2000, which are then not learnt from).
-    smoothing : float
-        Part of the overall frequencies in the words and labels of each topic; larger trusts the
-        topics less.
+    smoothing : float or "auto"
+        Part of the overall frequencies in the words of each topic; larger trusts the topics less.
+        "auto" is as for the temperature.
     n_restarts : int
         Starts of the tensor power method for each topic; more find the strongest more surely.
     n_power_passes : int
@@ -115,7 +116,7 @@ class Moments(LabelRanker):
         normalize: bool = True,
         n_refinements: int = 2,
         temperature: float | Literal["auto"] = "auto",
-        smoothing: float = 0.2,
+        smoothing: float | Literal["auto"] = "auto",
         n_restarts: int = 20,
         n_power_passes: int = 0,
         random_state: int | None = 0,
@@ -199,30 +200,32 @@ class Moments(LabelRanker):
             rows = Rows(X[train], Y[train], n_jobs=self.n_jobs)
         # Products here are tall and thin or small: BLAS threads would wait for each other.
         with threadpool_limits(limits=1):
-            self.topics_, self.statistics_ = learn_topics(
+            estimate, self.statistics_ = learn_topics(
                 rows,
                 self.n_topics,
                 diagonal=self.diagonal,
                 normalize=self.normalize,
                 n_refinements=self.n_refinements,
-                smoothing=self.smoothing,
                 n_restarts=self.n_restarts,
                 n_power_passes=self.n_power_passes,
                 rng=rng,
             )
         words = present_words(X)
         self.word_frequencies_ = np.asarray(words.sum(axis=0), dtype=np.float32) / X.shape[0]
-        self.temperature_ = (
-            fit_temperature(self.topics_, words[judge], Y[judge], resolve_jobs(self.n_jobs))
-            if self.temperature == "auto"
-            else float(self.temperature)
+        given: dict[str, Sequence[float]] = {}
+        if self.smoothing != "auto":
+            given["smoothings"] = [self.smoothing]
+        if self.temperature != "auto":
+            given["temperatures"] = [float(self.temperature)]
+        self.topics_, self.temperature_ = choose_topics(
+            estimate, words[judge], Y[judge], n_jobs=resolve_jobs(self.n_jobs), **given
         )
 
     def _split(self, n_rows: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Rows to learn from, and rows to judge the temperature by; the same where they are few."""
+        """Rows to learn from, and rows to judge topics by; the same where they are few."""
         held_out = min(n_rows // _HELD_OUT_PART, _MOST_HELD_OUT)
         order = rng.permutation(n_rows)
-        if held_out == 0 or self.temperature != "auto":
+        if held_out == 0 or "auto" not in (self.temperature, self.smoothing):
             return order, order
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
@@ -257,8 +260,10 @@ class Moments(LabelRanker):
             raise ValueError(f"n_topics must be at least 1, or 'auto'; got {self.n_topics}")
         if self.temperature != "auto" and not self.temperature > 0:
             raise ValueError(f"temperature must be positive, or 'auto'; got {self.temperature}")
-        if not 0 <= self.smoothing < 1:
-            raise ValueError(f"smoothing must be at least 0 and below 1, got {self.smoothing}")
+        if self.smoothing != "auto" and not 0 <= self.smoothing < 1:
+            raise ValueError(
+                f"smoothing must be at least 0 and below 1, or 'auto'; got {self.smoothing}"
+            )
         if self.n_restarts < 1:
             raise ValueError(f"n_restarts must be at least 1, got {self.n_restarts}")
         for name in ("n_refinements", "n_power_passes"):

@@ -27,6 +27,10 @@ SYSTEMS: dict[str, str] = {
     "conditional-probability-tree": (
         "labelry.baselines.conditional_probability_tree:ConditionalProbabilityTree"
     ),
+    "fastxml": "labelry.baselines.fastxml:FastXML",
+    "lpsr": "labelry.baselines.lpsr:LPSR",
+    "knn": "labelry.systems.neighbours:NearestNeighbours",
+    "local-leml": "labelry.systems.local_leml:LocalLEML",
     "sleec": "labelry.systems.sleec:SLEEC",
     "leml": "labelry.systems.leml:LEML",
     "moments": "labelry.systems.moments:Moments",

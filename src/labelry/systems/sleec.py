@@ -8,25 +8,29 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
-from threadpoolctl import threadpool_limits
 
 from labelry import memory
-from labelry.decoders.neighbours import Neighbours, all_votes, fit_neighbours, vote
+from labelry.decoders.neighbours import Neighbours, all_votes, half_whitening, vote
 from labelry.embeddings.sleec import neighbour_gram, regress, svp
 from labelry.estimator import LabelRanker
-from labelry.linalg.clusters import nearest_centre, unit_centres
-from labelry.linalg.parallel import resolve_jobs, stream
+from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
-from labelry.progress import phase
 from labelry.state import storable
-from labelry.trees.cluster import Sets, split_sets
+from labelry.systems.local import (
+    by_cluster,
+    cluster_centres,
+    ensemble_size,
+    fit_clusters,
+    make_partitions,
+    on_columns,
+    used_columns,
+)
+from labelry.trees.cluster import Sets
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 Ints = NDArray[np.integer]
 
-_CLUSTER_ROWS = 6000  # section 3 of the paper
-_BALANCE = 2.0  # most that the sizes of two clusters differ by, as a factor
 _FEW_FEATURES = 5000  # up to which all weights are kept: there pruning costs accuracy
 _BLOCK_BYTES = 64 << 20  # neighbours of queries held at a time
 
@@ -80,11 +84,9 @@ class Learner(NamedTuple):
 
 def make_learner(X: Matrix, sets: Sets, clusters: list[Cluster]) -> Learner:
     """A learner from its clusters, in the order of their rows in `sets`."""
-    place = np.empty(X.shape[0], dtype=np.int32)
-    place[sets.members] = np.repeat(np.arange(len(clusters)), sets.sizes)
     features, coef, intercept, points, scale = zip(*clusters, strict=True)
     return Learner(
-        unit_centres(X, place, len(clusters)),
+        cluster_centres(X, sets),
         sets.members,
         sets.bounds,
         np.concatenate(features),
@@ -201,72 +203,28 @@ class SLEEC(LabelRanker):
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
         self._check_parameters()
         X = scaled_rows(X) if self.normalize else X
-        n = X.shape[0]
-        n_clusters = min(self.n_clusters or max(1, n // _CLUSTER_ROWS), n)
-        n_learners = self.n_learners or (5 if n_clusters > 1 else 1)
-        partitions = self._partitions(X, n_clusters, n_learners, rng)
-        members = [s.members[a:b] for s in partitions for a, b in _pairs(s.bounds)]
-        self._require_memory(X, n_learners, max(map(len, members)))
-        clusters, errors = self._train(X, Y, members, rng)
-        self.errors_ = np.array(errors).reshape(n_learners, n_clusters)
+        n, n_jobs = X.shape[0], resolve_jobs(self.n_jobs)
+        n_clusters, n_learners = ensemble_size(n, self.n_clusters, self.n_learners)
+        unit = X if self.normalize else scaled_rows(X)
+        partitions = make_partitions(unit, n_clusters, n_learners, rng=rng, n_jobs=n_jobs)
+        self._require_memory(X, n_learners, max(int(sets.sizes.max()) for sets in partitions))
+        # Alg. 1, lines 2-8 for the clusters of all learners.
+        fitted = fit_clusters(self._fit_cluster, X, Y, partitions, rng=rng, n_jobs=n_jobs)
+        self.errors_ = np.array([[error for _, error in learner] for learner in fitted])
         self.learners_ = [
-            make_learner(X, sets, clusters[i * n_clusters : (i + 1) * n_clusters])
-            for i, sets in enumerate(partitions)
+            make_learner(X, sets, [cluster for cluster, _ in learner])
+            for sets, learner in zip(partitions, fitted, strict=True)
         ]
         self.labels_ = csr_array(
             (Y.data, Y.indices, np.append(Y.indptr, Y.indptr[-1:])), shape=(n + 1, Y.shape[1])
         )
 
-    def _partitions(
-        self, X: Matrix, n_clusters: int, n_learners: int, rng: np.random.Generator
-    ) -> list[Sets]:
-        """Alg. 1, line 1, once for each learner; balanced, so that no cluster is a large one."""
-        n = X.shape[0]
-        unit = X if self.normalize else scaled_rows(X)
-        whole = Sets(np.arange(n, dtype=np.int32), np.array([0, n]))
-        partitions = []
-        with phase("clustering", n_learners, "learners") as advance:
-            for _ in range(n_learners):
-                partitions.append(
-                    split_sets(
-                        unit,
-                        whole,
-                        np.array([n_clusters]),
-                        balance=_BALANCE,
-                        rng=rng,
-                        n_jobs=resolve_jobs(self.n_jobs),
-                    )
-                )
-                advance(1)
-        return partitions
-
-    def _train(
-        self, X: Matrix, Y: csr_array, members: list[I32], rng: np.random.Generator
-    ) -> tuple[list[Cluster], list[float]]:
-        """Alg. 1, lines 2-8 for the clusters of all learners: a thread each if they suffice."""
-        n_jobs = resolve_jobs(self.n_jobs)
-        outer = n_jobs if len(members) >= n_jobs else 1
-        tasks = (
-            (X[rows], Y[rows], generator, n_jobs // outer)
-            for rows, generator in zip(members, rng.spawn(len(members)), strict=True)
-        )
-        clusters, errors = [], []
-        with (
-            threadpool_limits(limits=n_jobs // outer),
-            phase("local embeddings", sum(map(len, members)), "rows") as advance,
-        ):
-            for cluster, error in stream(self._fit_cluster, tasks, outer):
-                clusters.append(cluster)
-                errors.append(error)
-                advance(cluster.points.shape[0])
-        return clusters, errors
-
     def _fit_cluster(
         self, X: Matrix, Y: csr_array, rng: np.random.Generator, n_jobs: int
     ) -> tuple[Cluster, float]:
         """The embedding of one cluster, and the objective that it was left with."""
-        features = np.unique(X.indices) if issparse(X) else np.arange(X.shape[1], dtype=np.int32)
-        X = _on_features(X, features)
+        features = used_columns(X)
+        X = on_columns(X, features)
         dim = self._dim()
         G = neighbour_gram(Y, self.n_label_neighbors, n_jobs)  # line 3
         Z, errors = svp(G, dim, rng=rng, n_jobs=n_jobs)  # lines 4-5
@@ -277,9 +235,10 @@ class SLEEC(LabelRanker):
         coef = _largest(V.coef, self._kept(X.shape[1]))
         if self.l1 == 0:
             points = np.asarray(X @ coef + V.intercept, dtype=np.float32)  # line 7
-        near = fit_neighbours(points, Y)
-        stored = csr_array(near.points) if self.l1 else near.points
-        return Cluster(features, coef, V.intercept, stored, near.scale), float(errors[-1])
+        scale = half_whitening(points)
+        points = scaled_rows(points * scale)
+        stored = csr_array(points) if self.l1 else points
+        return Cluster(features, coef, V.intercept, stored, scale), float(errors[-1])
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
         labels = np.empty((X.shape[0], k), dtype=np.int32)
@@ -314,15 +273,9 @@ class SLEEC(LabelRanker):
     def _nearest_of(self, learner: Learner, X: Matrix, near: I32, weights: F32) -> None:
         """Fill in the neighbours (Alg. 2, lines 1-3): queries of one cluster are one product."""
         n_jobs = resolve_jobs(self.n_jobs)
-        where = nearest_centre(X, learner.centres, n_jobs)  # line 1
-        order = np.argsort(where, kind="stable")
-        bounds = np.searchsorted(where[order], np.arange(learner.centres.shape[1] + 1))
-        for c, (first, last) in enumerate(_pairs(bounds)):
-            if first == last:
-                continue
-            queries = order[first:last]
+        for c, queries in by_cluster(X, learner.centres, n_jobs):  # line 1
             features, coef, intercept, points, scale = learner.cluster(c)
-            Z = np.asarray(_on_features(X[queries], features) @ coef + intercept)  # line 2
+            Z = np.asarray(on_columns(X[queries], features) @ coef + intercept)  # line 2
             rows = learner.rows[learner.row_bounds[c] : learner.row_bounds[c + 1]]
             judge = Neighbours(points, scale, self.labels_, self.n_neighbors, self.sharpness)
             for part, found, weight in judge.nearest(Z, n_jobs):  # line 3
@@ -368,23 +321,6 @@ class SLEEC(LabelRanker):
                 raise ValueError(f"{name} must be at least 0, got {value}")
         if self.keep_weights is not None and not 0 < self.keep_weights <= 1:
             raise ValueError(f"keep_weights must be in (0, 1], got {self.keep_weights}")
-
-
-def _pairs(bounds: Ints) -> list[tuple[int, int]]:
-    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
-
-
-def _on_features(X: Matrix, features: I32) -> Matrix:
-    """``X[:, features]`` for sorted features, at a cost that does not depend on the width of X."""
-    if not issparse(X):
-        return np.ascontiguousarray(X[:, features])
-    if not len(features):
-        return csr_array((X.shape[0], 0), dtype=np.float32)
-    place = np.minimum(np.searchsorted(features, X.indices), len(features) - 1)
-    known = features[place] == X.indices
-    indptr = np.concatenate([[0], np.cumsum(known)])[X.indptr]
-    parts = (X.data[known], place[known].astype(np.int32), indptr.astype(np.int32))
-    return csr_array(parts, shape=(X.shape[0], len(features)))
 
 
 def _largest(coef: F32, share: float) -> csr_array:

@@ -42,7 +42,7 @@ def train_tree_loss(
     tree: Tree,
     *,
     regularization: float = 0.0,
-    step: float = 3.0,
+    step: float = 1.0,
     max_epochs: int = 50,
     start: NodeWeights | None = None,
     judge: Callable[[NodeWeights], float] | None = None,

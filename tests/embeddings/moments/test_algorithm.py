@@ -14,10 +14,10 @@ from labelry.embeddings.moments.documents import documents, present_words
 from labelry.embeddings.moments.passes import WordMoments
 from labelry.embeddings.moments.simplex import to_distributions
 from labelry.embeddings.moments.tensor import tensor_eigenpairs
-from labelry.embeddings.moments.topics import fit_temperature, refine
+from labelry.embeddings.moments.topics import choose_topics, refine
 from labelry.linalg.rows import Rows
 
-PLAIN = {"n_refinements": 0, "smoothing": 0.0}  # Algorithm 1 and nothing else
+PLAIN = {"n_refinements": 0}  # Algorithm 1 and nothing else
 
 
 def indicator(columns: np.ndarray, width: int) -> csr_array:
@@ -125,7 +125,7 @@ def test_topics_of_separate_words_are_recovered_exactly() -> None:
     for i, k in enumerate(topics):
         X[i, 10 * k + rng.permutation(10)[:6]] = 1
     Y = np.eye(3, dtype=np.float32)[topics]
-    found, _ = learn_topics(Rows(X, Y), 3, rng=rng, **PLAIN)
+    found = learn_topics(Rows(X, Y), 3, rng=rng, **PLAIN)[0].smoothed(0.0)
     labels = found.labels.argmax(axis=0)
     assert sorted(labels) == [0, 1, 2]
     assert_allclose(found.labels[labels, [0, 1, 2]], 1, atol=1e-4)
@@ -152,7 +152,7 @@ def test_a_weight_of_two_is_a_row_twice() -> None:
     weighted, _ = learn_topics(Rows(X, Y, weights=weights), 3, rng=rng(0))
     order = np.repeat(np.arange(300), weights)
     repeated, _ = learn_topics(Rows(X[order], Y[order]), 3, rng=rng(0))
-    assert_allclose(np.exp(weighted.log_words), np.exp(repeated.log_words), atol=2e-3)
+    assert_allclose(weighted.words, repeated.words, atol=2e-3)
 
 
 def test_more_topics_than_the_rank_is_an_error_and_auto_takes_the_rank() -> None:
@@ -163,7 +163,7 @@ def test_more_topics_than_the_rank_is_an_error_and_auto_takes_the_rank() -> None
     with pytest.raises(ValueError, match="n_topics must be at most 2, the numerical rank"):
         learn_topics(Rows(X, Y), 3, rng=np.random.default_rng(0))
     topics, statistics = learn_topics(Rows(X, Y), "auto", rng=np.random.default_rng(0))
-    assert len(topics.log_proportions) == len(statistics.eigenvalues) == 2
+    assert len(topics.proportions) == len(statistics.eigenvalues) == 2
 
 
 def test_no_words_at_all_is_one_clear_error() -> None:
@@ -185,7 +185,8 @@ def test_empty_documents_and_missing_labels_change_nothing_but_the_proportions()
     X0, Y0 = X.tolil(), Y.tolil()
     X0[:20] = 0
     Y0[20:40] = 0
-    topics, _ = learn_topics(Rows(csr_array(X0), csr_array(Y0)), 3, rng=np.random.default_rng(0))
+    rows = Rows(csr_array(X0), csr_array(Y0))
+    topics = learn_topics(rows, 3, rng=np.random.default_rng(0))[0].smoothed(0.2)
     for field in topics:
         assert np.isfinite(field).all()
     empty = csr_array((1, 60), dtype=np.float32)
@@ -197,17 +198,29 @@ def test_a_refinement_is_a_step_of_expectation_maximisation() -> None:
     rng = np.random.default_rng(0)
     rows = Rows(X, Y, block_rows=60)
     before, _ = learn_topics(rows, 3, rng=rng, **PLAIN)
-    moments = WordMoments(rows, diagonal="kept", normalize=False)
-    moments.sketch(3, 0, rng)
-    after = refine(rows, before, moments.counts, 0.1)
-    # The E step with tempered words, the M step, and the mix with the overall frequencies.
-    L = X @ before.log_words / 3 + Y @ np.log(before.labels) + before.log_proportions
+    after = refine(rows, before)
+    # The E step, with tempered words and smoothed topics, and the M step.
+    topics = before.smoothed(0.5, labels=0.01)
+    L = X @ topics.log_words / 3 + Y @ np.log(topics.labels) + topics.log_proportions
     P = softmax(L, axis=1)
-    for found, A in ((np.exp(after.log_words), X), (after.labels, Y)):
+    for found, A in ((after.words, X), (after.labels, Y)):
+        assert_allclose(found, A.T @ P / (A.T @ P).sum(axis=0), rtol=1e-3)
+    assert_allclose(after.proportions, P.mean(axis=0), rtol=1e-3)
+
+
+def test_smoothed_topics_have_a_part_of_the_overall_frequencies() -> None:
+    X, Y = Truth(40, 6, 3).sample(200, 7)
+    estimate, _ = learn_topics(Rows(X, Y), 3, normalize=False, rng=np.random.default_rng(0))
+    topics = estimate.smoothed(0.1, labels=0.3)
+    for found, raw, A, part in (
+        (np.exp(topics.log_words), estimate.words, X, 0.1),
+        (topics.labels, estimate.labels, Y, 0.3),
+    ):
         counts = A.sum(axis=0) + 0.5
-        share = A.T @ P / (A.T @ P).sum(axis=0)
-        assert_allclose(found, 0.9 * share + 0.1 * (counts / counts.sum())[:, None], rtol=1e-3)
-    assert_allclose(np.exp(after.log_proportions), 0.9 * P.mean(axis=0) + 0.1 / 3, rtol=1e-3)
+        overall = (counts / counts.sum())[:, None]
+        assert_allclose(found, (1 - part) * raw + part * overall, rtol=1e-3)
+    pi = 0.9 * estimate.proportions + 0.1 / 3
+    assert_allclose(np.exp(topics.log_proportions), pi, rtol=1e-4)
 
 
 def test_refinement_makes_the_labels_of_new_documents_likelier() -> None:
@@ -217,7 +230,8 @@ def test_refinement_makes_the_labels_of_new_documents_likelier() -> None:
 
     def likelihood(n_refinements: int) -> float:
         rng = np.random.default_rng(0)
-        topics, _ = learn_topics(Rows(X, Y), 4, n_refinements=n_refinements, rng=rng)
+        found, _ = learn_topics(Rows(X, Y), 4, n_refinements=n_refinements, rng=rng)
+        topics = found.smoothed(0.2)
         scores = topics.scores(topics.posterior(X_new))
         return float(np.log(scores[Y_new.nonzero()]).mean())
 
@@ -227,12 +241,21 @@ def test_refinement_makes_the_labels_of_new_documents_likelier() -> None:
 def test_temperature_is_higher_where_words_repeat_themselves() -> None:
     truth = Truth(100, 10, 4)
     X, Y = truth.sample(2000, 8, length=4)
-    topics, _ = learn_topics(Rows(X, Y), 4, smoothing=0.01, rng=np.random.default_rng(0))
-    once = fit_temperature(topics, X, Y)
+    estimate, _ = learn_topics(Rows(X, Y), 4, rng=np.random.default_rng(0))
+    topics, once = choose_topics(estimate, X, Y)
     assert once < 3
+    # The same as scoring every pair of smoothing and temperature.
+    true = Y.nonzero()
+    best = max(
+        float(np.log(t.scores(t.posterior(X, temperature=h))[true]).sum())
+        for t in (estimate.smoothed(s, labels=0.01) for s in (0.05, 0.1, 0.2, 0.3, 0.5))
+        for h in (1.0, 1.5, 2.0, 3.0, 5.0)
+    )
+    found = np.log(topics.scores(topics.posterior(X, temperature=once))[true]).sum()
+    assert_allclose(found, best, rtol=1e-5)
     # Every word twenty times over: far surer than the evidence allows.
     often = csr_array((np.full(X.nnz, 20, np.float32), X.indices, X.indptr), shape=X.shape)
-    assert fit_temperature(topics, often, Y) > 4
+    assert choose_topics(estimate, often, Y, smoothings=[0.01])[1] > 4
 
 
 def test_present_words_are_positive_entries_of_any_matrix() -> None:
@@ -256,10 +279,10 @@ def test_errors_fall_like_one_over_the_root_of_the_documents() -> None:
         for repeat in range(6):
             X, Y = truth.sample(n, seed=n + repeat, length=15)
             rng = np.random.default_rng(repeat)
-            topics, _ = learn_topics(
+            found, _ = learn_topics(
                 Rows(X, Y), 4, diagonal="removed", n_power_passes=2, rng=rng, **PLAIN
             )
-            errors[i, repeat] = truth.errors(topics)
+            errors[i, repeat] = truth.errors(found.smoothed(0.0))
     typical = np.sqrt((errors**2).mean(axis=1))
     for kind, values in zip(("words", "labels", "proportions"), typical.T, strict=True):
         slope = np.polyfit(np.log(sizes), np.log(values), 1)[0]

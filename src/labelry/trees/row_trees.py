@@ -1,0 +1,168 @@
+"""Binary trees over rows: each node sends a row left or right by a sparse linear separator.
+
+Where a label tree has labels in its leaves, such a tree has rows there; what a leaf knows about
+labels is kept elsewhere, by node number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse, vstack
+
+from labelry.linalg.clusters import unit_centres
+from labelry.linalg.parallel import balanced_spans, run
+from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.state import storable
+from labelry.trees.cluster import Sets, split_sets
+from labelry.trees.weights import as_csr, frozen
+
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+Ints = NDArray[np.integer]
+
+_BALANCE = 2.0  # most that the children of a cluster differ by in size, as a factor
+
+
+@storable
+class RowForest(NamedTuple):
+    """One or more trees, in flat arrays.
+
+    Attributes
+    ----------
+    root : array (n_trees,)
+    left : array (n_nodes,)
+        Left child of a node, whose right child comes after it; -1 for a leaf.
+    weights : csr_array (n_nodes, n_features)
+    bias : array (n_nodes,)
+        A row goes right where ``weights @ x + bias`` is positive.
+    """
+
+    root: I32
+    left: I32
+    weights: csr_array
+    bias: F32
+
+    def leaves(self, X: Matrix, n_jobs: int = 1) -> I32:
+        """The leaf that each row reaches in each tree, (n_rows, n_trees)."""
+        out = np.empty((X.shape[0], len(self.root)), dtype=np.int32)
+        csr = as_csr(X)
+        tree = (*frozen(self.root, self.left), *as_csr(self.weights), *frozen(self.bias))
+        tasks = [(*csr, X.shape[1], *tree, out, *span) for span in balanced_spans(csr[0], n_jobs)]
+        run(find_leaves, tasks, n_jobs)
+        return out
+
+
+def join_trees(trees: Sequence[RowForest]) -> RowForest:
+    """All trees of some forests in one."""
+    shift = np.cumsum([0, *(len(tree.left) for tree in trees)])
+    pairs = list(zip(trees, shift[:-1], strict=True))
+    left = [np.where(tree.left < 0, -1, tree.left + s) for tree, s in pairs]
+    return RowForest(
+        np.concatenate([tree.root + s for tree, s in pairs]).astype(np.int32),
+        np.concatenate(left).astype(np.int32),
+        csr_array(vstack([tree.weights for tree in trees], format="csr")),
+        np.concatenate([tree.bias for tree in trees]),
+    )
+
+
+def cluster_tree(
+    X: Matrix,
+    weights: NDArray[np.floating],
+    *,
+    max_leaf_size: int,
+    rng: np.random.Generator,
+    n_jobs: int = 1,
+) -> RowForest:
+    """One tree of clusters: rows cut in two by k-means until no more than `max_leaf_size` are left.
+
+    The centre of a cluster is the mean of its rows, by `weights` (n_rows,) between 0 and 1. A row
+    goes to the child whose centre has the larger cosine: the separator is their difference.
+
+    Examples
+    --------
+    >>> X = np.array([[1, 0], [2, 0], [0, 1], [0, 3]], dtype=np.float32)
+    >>> tree = cluster_tree(X, np.ones(4), max_leaf_size=2, rng=np.random.default_rng(0))
+    >>> a, b, c, d = tree.leaves(X).ravel().tolist()
+    >>> a == b != c == d
+    True
+    """
+    V = _weighted(scaled_rows(X), weights)
+    whole = Sets(np.arange(len(weights), dtype=np.int32), np.array([0, len(weights)]))
+    sets, nodes = _larger_than(max_leaf_size, whole, np.zeros(1, dtype=np.int32))
+    left = np.full(1, -1, dtype=np.int32)
+    inner, separators = [nodes], [csr_array((0, X.shape[1]), dtype=np.float32)]
+    while len(nodes):  # one level of the tree
+        twos = np.full(len(nodes), 2)
+        sets = split_sets(V, sets, twos, balance=_BALANCE, rng=rng, n_jobs=n_jobs)
+        cluster = np.repeat(np.arange(2 * len(nodes), dtype=np.int32), sets.sizes)
+        centres = unit_centres(V[sets.members], cluster, 2 * len(nodes)).T
+        separators.append(csr_array(centres[1::2] - centres[::2]))
+        children = len(left) + np.arange(2 * len(nodes), dtype=np.int32)
+        left[nodes] = children[::2]
+        left = np.append(left, np.full(len(children), -1, dtype=np.int32))
+        sets, nodes = _larger_than(max_leaf_size, sets, children)
+        inner.append(nodes)
+    rows = np.concatenate(inner)
+    place = csr_array(
+        (np.ones(len(rows), dtype=np.float32), (rows, np.arange(len(rows)))),
+        shape=(len(left), len(rows)),
+    )
+    separator = csr_array(place @ vstack(separators, format="csr"))  # leaves have none
+    root, bias = np.zeros(1, dtype=np.int32), np.zeros(len(left), dtype=np.float32)
+    return RowForest(root, left, separator, bias)
+
+
+def _weighted(V: Matrix, weights: NDArray[np.floating]) -> Matrix:
+    """Rows of unit length times their weights.
+
+    k-means maximises the sum over clusters of |sum of its rows|, so that length is weight.
+    """
+    scale = weights.astype(np.float32)
+    if not issparse(V):
+        return V * scale[:, None]
+    return csr_array((V.data * np.repeat(scale, np.diff(V.indptr)), V.indices, V.indptr), V.shape)
+
+
+def _larger_than(size: int, sets: Sets, nodes: I32) -> tuple[Sets, I32]:
+    """The sets of more than `size` members, and their nodes."""
+    large = sets.sizes > size
+    bounds = np.append(0, sets.sizes[large].cumsum())
+    return Sets(sets.members[np.repeat(large, sets.sizes)], bounds), nodes[large]
+
+
+@njit(nogil=True, cache=True)
+def find_leaves(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    n_features: int,
+    root: I32,
+    left: I32,
+    w_indptr: Ints,
+    w_indices: Ints,
+    w_data: F32,
+    bias: F32,
+    out: I32,
+    row0: int,
+    row1: int,
+) -> None:
+    """Fill in the leaves of a span of rows."""
+    x = np.zeros(n_features, dtype=np.float32)
+    for i in range(row0, row1):
+        for p in range(indptr[i], indptr[i + 1]):
+            x[indices[p]] = data[p]
+        for t in range(root.size):
+            node = root[t]
+            while left[node] >= 0:
+                score = bias[node]
+                for q in range(w_indptr[node], w_indptr[node + 1]):
+                    score += w_data[q] * x[w_indices[q]]
+                node = left[node] + (1 if score > 0 else 0)
+            out[i, t] = node
+        for p in range(indptr[i], indptr[i + 1]):
+            x[indices[p]] = 0.0
