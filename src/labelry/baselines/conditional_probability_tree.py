@@ -181,7 +181,7 @@ def _grow(
                 n_leaves[node] += 1
                 left, right = children[node, _LEFT], children[node, _RIGHT]
                 p = _probability(indices, data, p0, p1, table, node)
-                # Preference of the regressor against the balance of the leaves, sections 4 and 5.
+                # Preference of the regressor against the balance of the leaves.
                 preference = (1.0 - balance) * 2.0 * (p - 0.5)
                 preference += balance * np.log2(n_leaves[left] / n_leaves[right])
                 node = right if preference > 0 else left

@@ -87,32 +87,40 @@ def squared_hinge(
     """Fill W (d + 1, LANES) for the labels with `signs` (n, LANES); return the sweeps made.
 
     `energy` is ``||x_i||^2 + 1``. Stops when the projected gradients of a sweep lie within
-    `tolerance` of each other in every lane.
+    `tolerance` of each other in every lane. Rows that are well beyond the margin in every lane
+    are left out (shrinking, section 3.3 of the paper) until all others are done.
     """
-    n = signs.shape[0]
-    alpha = np.zeros((n, LANES), dtype=np.float32)
+    alpha = np.zeros((signs.shape[0], LANES), dtype=np.float32)
     margin = np.empty(LANES, dtype=np.float32)
     step = np.empty(LANES, dtype=np.float32)
     high = np.empty(LANES, dtype=np.float32)
     low = np.empty(LANES, dtype=np.float32)
-    order = np.arange(n)
+    beyond = np.full(LANES, np.inf, dtype=np.float32)  # gradients from which a row is left out
+    order = np.arange(signs.shape[0])
+    n_active = order.size
     state = np.uint64(seed * 2 + 1)
     slack = np.float32(0.5 / C)  # D_ii of the paper
     zero = np.float32(0.0)
     one = np.float32(1.0)
+    half = np.float32(0.5)
     for sweep in range(max_sweeps):
-        state = shuffle(order, state)
+        state = shuffle(order[:n_active], state)
         high[:] = -np.inf
         low[:] = np.inf
-        for i in order:
+        all_rows = n_active == order.size
+        t = 0
+        while t < n_active:
+            i = order[t]
             p0, p1 = indptr[i], indptr[i + 1]
             _row_scores(indices, data, p0, p1, W, margin)
             inverse = one / (energy[i] + slack)
             moved = zero
+            done = True
             for lane in range(LANES):
                 y = np.float32(signs[i, lane])
                 a = alpha[i, lane]
                 G = y * margin[lane] - one + slack * a
+                done &= a == zero and beyond[lane] < G
                 # The gradient that points out of the feasible set does not count.
                 projected = min(G, zero) if a == zero else G
                 high[lane] = max(high[lane], projected)
@@ -121,10 +129,21 @@ def squared_hinge(
                 alpha[i, lane] = b
                 step[lane] = (b - a) * y
                 moved = max(moved, abs(b - a))
+            if done:
+                n_active -= 1
+                order[t], order[n_active] = order[n_active], order[t]
+                continue
             if moved > 0:
                 _row_update(indices, data, p0, p1, W, step)
+            t += 1
         if np.max(high - low) <= tolerance:
-            return sweep + 1
+            if all_rows:
+                return sweep + 1
+            n_active = order.size
+            beyond[:] = np.inf
+        else:
+            for lane in range(LANES):
+                beyond[lane] = half * high[lane] if high[lane] > zero else np.inf
     return max_sweeps
 
 

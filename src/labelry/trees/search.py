@@ -235,14 +235,19 @@ def _expand(
     found_scores: F32,
     n_found: int,
 ) -> tuple[int, int]:
-    """Offer the children of a node: leaves to those found, inner nodes to the next beam."""
+    """Offer the children of a node: leaves to those found, inner nodes to the next beam.
+
+    Most are worse than all that is there: to see that here saves the calls, which cost more.
+    """
     for c in range(f.size):
         child = first + c
         score = path + f[c]
-        if label[child] < 0:
-            n_beam = _push(paths, nodes, n_beam, score, child)
-        else:
-            n_found = _push_once(found_scores, found, n_found, score, label[child])
+        y = label[child]
+        if y < 0:
+            if n_beam < paths.size or _worse(paths[0], nodes[0], score, child):
+                n_beam = _push(paths, nodes, n_beam, score, child)
+        elif n_found < found_scores.size or _worse(found_scores[0], found[0], score, y):
+            n_found = _push_once(found_scores, found, n_found, score, y)
     return n_beam, n_found
 
 
@@ -256,12 +261,11 @@ def _worse(a: np.float32, a_id: int, b: np.float32, b_id: int) -> bool:
 
 @njit(nogil=True, cache=True)
 def _push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
-    """Add an entry, in place of the worst if the heap is full; returns the size."""
+    """Add an entry, in place of the worst (on top) if the heap is full; returns the size."""
     if n == scores.size:
-        if _worse(scores[0], ids[0], score, number):
-            scores[0] = score
-            ids[0] = number
-            _sink(scores, ids, n, 0)
+        scores[0] = score
+        ids[0] = number
+        _sink(scores, ids, n, 0)
         return n
     at = n
     while at > 0:
@@ -279,8 +283,6 @@ def _push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
 @njit(nogil=True, cache=True)
 def _push_once(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
     """As `_push`; a number that is there already keeps the better of its two scores."""
-    if n == scores.size and not _worse(scores[0], ids[0], score, number):
-        return n
     for at in range(n):
         if ids[at] == number:
             if score > scores[at]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry import memory
+from labelry.linalg.prefetch import LINE, prefetch
 from labelry.linalg.rows import Matrix
 from labelry.state import storable
 from labelry.trees.structure import Tree
@@ -169,11 +170,22 @@ def score_children(
     """``scores[c] = w_c'x + b_c`` for the children c of a node; x is ``data[p0:p1]``.
 
     Four rows of the block at a time, so that the scores are loaded and stored a quarter as often.
+    The places of all features are fetched before the first is needed.
     """
     n = scores.size
     W, slot_feature, slot_row = weights.data, weights.slot_feature, weights.slot_row
     first, last = weights.slot_ptr[node], weights.slot_ptr[node + 1]
     start, bias = weights.block_ptr[node], weights.block_ptr[node + 1] - n
+    if first == last:
+        for q in range(p0, p1):
+            at = 4 * (start + indices[q] * n)
+            for line in range(0, 4 * n, LINE):
+                prefetch(W, at + line)
+    else:
+        for q in range(p0, p1):
+            slot = 4 * _first_slot(np.int64(indices[q]), first, last)
+            prefetch(slot_feature, slot)
+            prefetch(slot_row, slot)
     scores[:] = W[bias : bias + n]
     p = p0
     while p < p1:
