@@ -4,7 +4,7 @@ For each label, with y_i = +1 or -1 and x_i extended by a constant:
 
     minimise  1/2 ||w||^2 + C sum_i loss(y_i w'x_i),   loss = max(0, 1 - m)^2  or  log(1 + e^-m)
 
-Each step solves the dual in the one variable of a row. Sixteen labels go through the rows in
+Each step solves the dual in the one variable of a row. Sixteen labels (`LANES`) go through the rows in
 lockstep: the row's nonzeros are read once for all of them, and what is a gather for one label
 is a load of one whole cache line for sixteen.
 
@@ -23,11 +23,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from labelry.linalg.lanes import LANES, add_scaled
+
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 Loss = Literal["squared_hinge", "logistic"]
 
-LANES = 16  # labels per group: one 64-byte cache line of float32
 LOSSES: tuple[Loss, ...] = ("squared_hinge", "logistic")
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -40,23 +41,15 @@ def _row_scores(indices: Ints, data: F32, p0: int, p1: int, W: F32, m: F32) -> N
     for lane in range(LANES):
         m[lane] = bias[lane]
     for p in range(p0, p1):
-        v = data[p]
-        w = W[indices[p]]
-        for lane in range(LANES):
-            m[lane] += v * w[lane]
+        add_scaled(m, 0, data[p], W, LANES * indices[p])
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
 def _row_update(indices: Ints, data: F32, p0: int, p1: int, W: F32, step: F32) -> None:
     """``W += x' step`` for all lanes."""
-    bias = W[W.shape[0] - 1]
-    for lane in range(LANES):
-        bias[lane] += step[lane]
+    add_scaled(W, LANES * (W.shape[0] - 1), np.float32(1.0), step, 0)
     for p in range(p0, p1):
-        v = data[p]
-        w = W[indices[p]]
-        for lane in range(LANES):
-            w[lane] += v * step[lane]
+        add_scaled(W, LANES * indices[p], data[p], step, 0)
 
 
 @njit(nogil=True, cache=True)
