@@ -4,6 +4,7 @@
     python benchmarks/sleec.py DATA figure1a   error of global SVD, local SVD and SLEEC by dimension
     python benchmarks/sleec.py DATA figure2    P@1 by the number of learners
     python benchmarks/sleec.py DATA scale      training cost at four sizes; a WikiLSHTC learner
+    python benchmarks/sleec.py DATA speed      prediction beside LEML's, which scores all labels
 
 DATA holds a folder per dataset (or set LABELRY_DATA). Prints Markdown; the figures also become
 pictures in docs/results (needs matplotlib).
@@ -20,7 +21,7 @@ import numpy as np
 from scale import make_problem, peak_memory
 from scipy.sparse import csr_array
 
-from labelry import Dataset, Rembrandt
+from labelry import LEML, Dataset, Rembrandt
 from labelry.data import read
 from labelry.embeddings.sleec import neighbour_gram, svp
 from labelry.estimator import LabelRanker
@@ -57,6 +58,7 @@ COMPARED = ["sleec", "leml", "local-leml", "wsabie", "cplst", "compressed-sensin
 COMPARED += ["knn", "fastxml", "lpsr", "one-vs-rest"]
 TOO_DEAR = {("deb-depends", "one-vs-rest"), ("deb-depends", "lpsr")}
 WIKILSHTC_ROWS, HOURS = 1_778_351, 4  # of a learner in the paper, on one core
+WIKILSHTC_LABELS = 325_056
 
 
 def load(data: str, name: str) -> tuple[Dataset, Dataset]:
@@ -206,17 +208,45 @@ def scale(jobs: int, part: float) -> None:
     )
 
 
+def speed(jobs: int, part: float) -> None:
+    """SLEEC's prediction does not see the number of labels; LEML's label vectors are repeated."""
+    X, Y, _ = make_problem(part)
+    sleec = SLEEC(n_learners=1, embedding_dim=50, n_jobs=jobs).fit(X, Y)
+    leml = LEML(embedding_dim=50, n_rounds=1, n_jobs=jobs).fit(X, Y)
+    own = leml.label_embedding_
+    print("| labels | SLEEC ms, batch | one row | LEML ms, batch | one row | ratio | one row |")
+    print("|---|---|---|---|---|---|---|")
+    mine = [per_row(sleec, X[:rows]) for rows in (500, 1)]
+    for c in (Y.shape[1], WIKILSHTC_LABELS, 1_000_000):
+        leml.label_embedding_ = np.resize(own, (c, own.shape[1]))
+        leml.classes_ = np.arange(c)
+        theirs = [per_row(leml, X[:rows]) for rows in (500, 1)]
+        cells = [f"{1000 * v:.2f}" for v in (*mine, *theirs)]
+        cells += [f"{b / a:.0f}" for a, b in zip(mine, theirs, strict=True)]
+        print(f"| {c:,} | {' | '.join(cells)} |", flush=True)
+
+
+def per_row(model: LabelRanker, X: csr_array) -> float:
+    """Seconds; the best of five."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        model.topk_ids(X, 5)
+        times.append(time.perf_counter() - start)
+    return min(times) / X.shape[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="?", default=os.environ.get("LABELRY_DATA"))
-    parser.add_argument("what", choices=["table", "figure1a", "figure2", "scale"])
+    parser.add_argument("what", choices=["table", "figure1a", "figure2", "scale", "speed"])
     parser.add_argument("--datasets", default="bibtex,delicious,deb-depends", help="of the table")
     parser.add_argument("--learners", type=int, default=15, help="most learners of figure 2")
     parser.add_argument("--part", type=float, default=0.05, help="share of the rows in scale")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", default="docs/results", help="folder of the pictures")
     arguments = parser.parse_args()
-    if arguments.data is None and arguments.what != "scale":
+    if arguments.data is None and arguments.what not in ("scale", "speed"):
         parser.error("give the data folder, or set LABELRY_DATA")
     if arguments.what == "table":
         table(arguments.data, arguments.jobs, arguments.datasets.split(","))
@@ -224,8 +254,10 @@ def main() -> None:
         figure1a(arguments.data, arguments.jobs, arguments.out)
     elif arguments.what == "figure2":
         figure2(arguments.data, arguments.jobs, arguments.out, arguments.learners)
-    else:
+    elif arguments.what == "scale":
         scale(arguments.jobs, arguments.part)
+    else:
+        speed(arguments.jobs, arguments.part)
 
 
 if __name__ == "__main__":

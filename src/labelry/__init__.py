@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from labelry.systems.label_embedding_tree import LabelEmbeddingTree
     from labelry.systems.label_tree import LabelTree
     from labelry.systems.leml import LEML
+    from labelry.systems.linear_tree import LinearLabelTree
     from labelry.systems.local_leml import LocalLEML
     from labelry.systems.moments import Moments
     from labelry.systems.neighbours import NearestNeighbours
@@ -56,6 +57,7 @@ __all__ = [
     "LabelEmbeddingTree",
     "LabelTree",
     "LabelryError",
+    "LinearLabelTree",
     "LocalLEML",
     "ModelError",
     "Moments",
@@ -84,6 +86,7 @@ _HOME = {
     "LabelEmbeddingTree": "systems.label_embedding_tree",
     "LabelTree": "systems.label_tree",
     "LabelryError": "errors",
+    "LinearLabelTree": "systems.linear_tree",
     "LocalLEML": "systems.local_leml",
     "MLCSSP": "systems.embedding_relatives",
     "ModelError": "errors",

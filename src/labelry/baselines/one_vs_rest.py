@@ -12,7 +12,8 @@ from scipy.special import expit
 from labelry import memory
 from labelry.estimator import LabelRanker
 from labelry.linalg import dual_descent
-from labelry.linalg.dual_descent import LANES, Loss
+from labelry.linalg.dual_descent import Loss
+from labelry.linalg.lanes import LANES
 from labelry.linalg.parallel import resolve_jobs, stream
 from labelry.linalg.rows import Matrix, product, scaled_rows
 from labelry.linalg.topk import topk_blocks

@@ -4,7 +4,7 @@ For each label, with y_i = +1 or -1 and x_i extended by a constant:
 
     minimise  1/2 ||w||^2 + C sum_i loss(y_i w'x_i),   loss = max(0, 1 - m)^2  or  log(1 + e^-m)
 
-Each step solves the dual in the one variable of a row. Sixteen labels (`LANES`) go through the rows in
+Each step solves the dual in the one variable of a row. Sixteen labels go through the rows in
 lockstep: the row's nonzeros are read once for all of them, and what is a gather for one label
 is a load of one whole cache line for sixteen.
 
@@ -34,22 +34,21 @@ LOSSES: tuple[Loss, ...] = ("squared_hinge", "logistic")
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
+@njit(nogil=True, cache=True, inline="always")
 def _row_scores(indices: Ints, data: F32, p0: int, p1: int, W: F32, m: F32) -> None:
     """``m = x W`` for all lanes; the last row of W is the bias."""
-    bias = W[W.shape[0] - 1]
-    for lane in range(LANES):
-        m[lane] = bias[lane]
+    m[:] = 0.0
     for p in range(p0, p1):
-        add_scaled(m, 0, data[p], W, LANES * indices[p])
+        add_scaled(m, 0, data[p], W, LANES * np.int64(indices[p]))
+    add_scaled(m, 0, np.float32(1.0), W, W.size - LANES)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, inline="always")
+@njit(nogil=True, cache=True, inline="always")
 def _row_update(indices: Ints, data: F32, p0: int, p1: int, W: F32, step: F32) -> None:
     """``W += x' step`` for all lanes."""
-    add_scaled(W, LANES * (W.shape[0] - 1), np.float32(1.0), step, 0)
+    add_scaled(W, W.size - LANES, np.float32(1.0), step, 0)
     for p in range(p0, p1):
-        add_scaled(W, LANES * indices[p], data[p], step, 0)
+        add_scaled(W, LANES * np.int64(indices[p]), data[p], step, 0)
 
 
 @njit(nogil=True, cache=True)
@@ -79,65 +78,69 @@ def squared_hinge(
 ) -> int:
     """Fill W (d + 1, LANES) for the labels with `signs` (n, LANES); return the sweeps made.
 
-    `energy` is ``||x_i||^2 + 1``. Stops when the projected gradients of a sweep lie within
-    `tolerance` of each other in every lane. Rows that are well beyond the margin in every lane
-    are left out (shrinking, section 3.3 of the paper) until all others are done.
+    `energy` is ``||x_i||^2 + 1``. A row rests when its projected gradients are all within half the
+    `tolerance` of zero, and stops being visited until no row is left; then all are visited
+    again, and if all rest at once the optimum is near enough. A sweep is as many visits as there
+    are rows.
     """
-    alpha = np.zeros((signs.shape[0], LANES), dtype=np.float32)
+    n = signs.shape[0]
+    alpha = np.zeros((n, LANES), dtype=np.float32)
     margin = np.empty(LANES, dtype=np.float32)
     step = np.empty(LANES, dtype=np.float32)
-    high = np.empty(LANES, dtype=np.float32)
-    low = np.empty(LANES, dtype=np.float32)
-    beyond = np.full(LANES, np.inf, dtype=np.float32)  # gradients from which a row is left out
-    order = np.arange(signs.shape[0])
-    n_active = order.size
+    order = np.arange(n)
     state = np.uint64(seed * 2 + 1)
     slack = np.float32(0.5 / C)  # D_ii of the paper
-    zero = np.float32(0.0)
-    one = np.float32(1.0)
-    half = np.float32(0.5)
-    for sweep in range(max_sweeps):
+    calm = np.float32(0.5 * tolerance)
+    visits, n_active = 0, n
+    while visits < n * max_sweeps:
+        whole = n_active == n
+        visits += n_active
         state = shuffle(order[:n_active], state)
-        high[:] = -np.inf
-        low[:] = np.inf
-        all_rows = n_active == order.size
-        t = 0
-        while t < n_active:
-            i = order[t]
+        at = 0
+        while at < n_active:
+            i = order[at]
             p0, p1 = indptr[i], indptr[i + 1]
             _row_scores(indices, data, p0, p1, W, margin)
-            inverse = one / (energy[i] + slack)
-            moved = zero
-            done = True
-            for lane in range(LANES):
-                y = np.float32(signs[i, lane])
-                a = alpha[i, lane]
-                G = y * margin[lane] - one + slack * a
-                done &= a == zero and beyond[lane] < G
-                # The gradient that points out of the feasible set does not count.
-                projected = min(G, zero) if a == zero else G
-                high[lane] = max(high[lane], projected)
-                low[lane] = min(low[lane], projected)
-                b = max(a - G * inverse, zero)
-                alpha[i, lane] = b
-                step[lane] = (b - a) * y
-                moved = max(moved, abs(b - a))
-            if done:
-                n_active -= 1
-                order[t], order[n_active] = order[n_active], order[t]
-                continue
-            if moved > 0:
+            inverse = np.float32(1.0) / (energy[i] + slack)
+            violation = _hinge_steps(i, signs, alpha, margin, slack, inverse, step)
+            if violation > 0:
                 _row_update(indices, data, p0, p1, W, step)
-            t += 1
-        if np.max(high - low) <= tolerance:
-            if all_rows:
-                return sweep + 1
-            n_active = order.size
-            beyond[:] = np.inf
-        else:
-            for lane in range(LANES):
-                beyond[lane] = half * high[lane] if high[lane] > zero else np.inf
-    return max_sweeps
+            if violation <= calm:
+                n_active -= 1
+                order[at], order[n_active] = order[n_active], order[at]
+            else:
+                at += 1
+        if n_active == 0:
+            if whole:
+                break
+            n_active = n
+    return -(-visits // max(n, 1))
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _hinge_steps(
+    i: int,
+    signs: NDArray[np.int8],
+    alpha: F32,
+    margin: F32,
+    slack: np.float32,
+    inverse: np.float32,
+    step: F32,
+) -> np.float32:
+    """Solve the dual in the variable of row i, for all lanes; the largest projected gradient."""
+    zero = np.float32(0.0)
+    violation = zero
+    for lane in range(LANES):
+        y = np.float32(signs[i, lane])
+        a = alpha[i, lane]
+        G = y * margin[lane] - np.float32(1.0) + slack * a
+        # The gradient that points out of the feasible set does not count.
+        projected = min(G, zero) if a == zero else G
+        b = max(a - G * inverse, zero)
+        alpha[i, lane] = b
+        step[lane] = (b - a) * y
+        violation = max(violation, abs(projected))
+    return violation
 
 
 @njit(nogil=True, cache=True)

@@ -152,7 +152,7 @@ def _add(indptr: I64, indices: I32, data: F32, i: int, C: F32, j: int) -> None:
 @njit(nogil=True, cache=True)
 def _clear(indptr: I64, indices: I32, a: int, b: int, C: F32, first: int, last: int) -> None:
     """``C[:, first:last] = 0``, in the lines that the rows a to b can have touched."""
-    if indices.size:
+    if indices.size and indptr[b] - indptr[a] < C.shape[0]:
         for p in range(indptr[a], indptr[b]):
             C[indices[p], first:last] = 0.0
     else:

@@ -138,7 +138,7 @@ def beam_chunks(
                     nodes[1 - now], paths[1 - now], n_next, labels[i], scores[i], n_found,
                 )  # fmt: skip
             now, n_beam = 1 - now, n_next
-        _sort(scores[i], labels[i], n_found)
+        sort(scores[i], labels[i], n_found)
 
 
 @njit(nogil=True, cache=True)
@@ -178,7 +178,7 @@ def beam_vectors(
                     nodes[1 - now], paths[1 - now], n_next, labels[i], scores[i], n_found,
                 )  # fmt: skip
             now, n_beam = 1 - now, n_next
-        _sort(scores[i], labels[i], n_found)
+        sort(scores[i], labels[i], n_found)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -219,7 +219,7 @@ def _start(
     paths[0, 0] = 0.0
     if label[0] < 0:
         return 0, 1, 0
-    return _push(found_scores, found, 0, np.float32(0.0), label[0]), 0, 0
+    return push(found_scores, found, 0, np.float32(0.0), label[0]), 0, 0
 
 
 @njit(nogil=True, cache=True)
@@ -244,10 +244,10 @@ def _expand(
         score = path + f[c]
         y = label[child]
         if y < 0:
-            if n_beam < paths.size or _worse(paths[0], nodes[0], score, child):
-                n_beam = _push(paths, nodes, n_beam, score, child)
-        elif n_found < found_scores.size or _worse(found_scores[0], found[0], score, y):
-            n_found = _push_once(found_scores, found, n_found, score, y)
+            if n_beam < paths.size or worse(paths[0], nodes[0], score, child):
+                n_beam = push(paths, nodes, n_beam, score, child)
+        elif n_found < found_scores.size or worse(found_scores[0], found[0], score, y):
+            n_found = push_once(found_scores, found, n_found, score, y)
     return n_beam, n_found
 
 
@@ -255,12 +255,12 @@ def _expand(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _worse(a: np.float32, a_id: int, b: np.float32, b_id: int) -> bool:
+def worse(a: np.float32, a_id: int, b: np.float32, b_id: int) -> bool:
     return bool(a < b or (a == b and a_id > b_id))
 
 
 @njit(nogil=True, cache=True)
-def _push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
+def push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
     """Add an entry, in place of the worst (on top) if the heap is full; returns the size."""
     if n == scores.size:
         scores[0] = score
@@ -270,7 +270,7 @@ def _push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
     at = n
     while at > 0:
         up = (at - 1) // 2
-        if not _worse(score, number, scores[up], ids[up]):
+        if not worse(score, number, scores[up], ids[up]):
             break
         scores[at] = scores[up]
         ids[at] = ids[up]
@@ -281,15 +281,15 @@ def _push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _push_once(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
-    """As `_push`; a number that is there already keeps the better of its two scores."""
+def push_once(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
+    """As `push`; a number that is there already keeps the better of its two scores."""
     for at in range(n):
         if ids[at] == number:
             if score > scores[at]:
                 scores[at] = score
                 _sink(scores, ids, n, at)
             return n
-    return _push(scores, ids, n, score, number)
+    return push(scores, ids, n, score, number)
 
 
 @njit(nogil=True, cache=True)
@@ -297,7 +297,7 @@ def _sink(scores: F32, ids: I32, n: int, at: int) -> None:
     while True:
         worst = at
         for below in (2 * at + 1, 2 * at + 2):
-            if below < n and _worse(scores[below], ids[below], scores[worst], ids[worst]):
+            if below < n and worse(scores[below], ids[below], scores[worst], ids[worst]):
                 worst = below
         if worst == at:
             return
@@ -307,7 +307,7 @@ def _sink(scores: F32, ids: I32, n: int, at: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _sort(scores: F32, ids: I32, n: int) -> None:
+def sort(scores: F32, ids: I32, n: int) -> None:
     """Turn the heap into a list, best first."""
     for last in range(n - 1, 0, -1):
         scores[0], scores[last] = scores[last], scores[0]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry.linalg import dual_descent
-from labelry.linalg.dual_descent import LANES, Loss
+from labelry.linalg.dual_descent import Loss
+from labelry.linalg.lanes import LANES
 from labelry.linalg.parallel import run, spans, stream
 from labelry.linalg.rows import Matrix, product
 from labelry.progress import phase

@@ -1,0 +1,109 @@
+"""Training the classifiers of a tree: each is the optimum of its own small problem."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array, random_array
+from sklearn.svm import LinearSVC
+
+from labelry.trees import Tree, random_tree
+from labelry.trees.linear_train import gather_rows, large_weights, train_linear
+from labelry.trees.shallow import side_by_side
+from labelry.trees.sparse_weights import SparseWeights
+
+ONE_ROOT = np.zeros(1, dtype=np.int32)
+
+
+def problem(n: int = 150, d: int = 40, n_labels: int = 50) -> tuple[csr_array, csr_array]:
+    rng = np.random.default_rng(0)
+    X = csr_array(random_array((n, d), density=0.2, rng=rng, dtype=np.float32))
+    Y = csr_array(random_array((n, n_labels), density=0.04, rng=rng, dtype=np.float32))
+    Y.data[:] = 1.0
+    return X, Y
+
+
+def train(X, Y, tree: Tree, roots=ONE_ROOT, **options) -> SparseWeights:
+    options = {"prune": 0.0, "tolerance": 1e-4, "max_sweeps": 3000, **options}
+    return train_linear(X, Y, tree, roots, rng=np.random.default_rng(0), **options)
+
+
+@pytest.mark.parametrize("n_trees", [1, 2])
+def test_a_child_is_set_against_its_siblings_on_the_rows_of_their_parent(n_trees: int) -> None:
+    X, Y = problem()
+    trees = [
+        random_tree(50, branching=3 + i, depth=2, rng=np.random.default_rng(i)) for i in (0, 1)
+    ]
+    tree = trees[0] if n_trees == 1 else side_by_side(trees)
+    roots = ONE_ROOT if n_trees == 1 else np.array([1, 2], dtype=np.int32)
+    weights = train(X, Y, tree, roots)
+    has = (tree.label_sets @ Y.T).toarray() > 0  # rows with a label below each node
+    has[roots] = True
+    for node in np.flatnonzero(tree.label < 0)[n_trees > 1 :]:
+        first, rows = tree.first_child[node], has[node]
+        W = weights.chunk(tree, node, X.shape[1]).toarray()
+        for c in range(W.shape[1]):
+            y = has[first + c, rows]
+            if 0 < y.sum() < len(y):
+                svm = LinearSVC(tol=1e-5, max_iter=100_000).fit(X[rows], y)
+                assert_allclose(W[:, c], svm.coef_[0], atol=2e-3)
+                assert_allclose(weights.bias[first + c], svm.intercept_[0], atol=2e-3)
+
+
+def test_pruning_drops_the_small_weights_only() -> None:
+    X, Y = problem()
+    tree = random_tree(50, branching=5, depth=2, rng=np.random.default_rng(0))
+    all_weights, large = train(X, Y, tree), train(X, Y, tree, prune=0.2)
+    for node in np.flatnonzero(tree.label < 0):
+        W = all_weights.chunk(tree, node, 40).toarray()
+        W[np.abs(W) <= 0.2] = 0
+        assert_array_equal(large.chunk(tree, node, 40).toarray(), W)
+    assert_array_equal(large.bias, all_weights.bias)
+    assert len(large.weight) < 0.8 * len(all_weights.weight)
+
+
+def test_children_without_rows_are_never_right() -> None:
+    X, Y = problem()
+    Y = csr_array(Y.multiply(np.arange(50) >= 20))
+    Y.eliminate_zeros()
+    nodes = [-1, 0, 0, *(1 + (np.arange(50) >= 20))]  # all labels below node 1 have no rows
+    tree = Tree.from_parents(nodes, [-1, -1, -1, *range(50)], 50)
+    weights = train(X, Y, tree)
+    empty = tree.leaves().nodes[:20]
+    assert_array_equal(weights.bias[empty], -1.0)
+    assert weights.bias[1] == -1.0
+    assert weights.chunk(tree, 1, 40).nnz == 0
+
+
+def test_the_split_of_large_nodes_and_threads_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, Y = problem()
+    tree = random_tree(50, branching=25, depth=2, rng=np.random.default_rng(0))
+    one = train(X, Y, tree)
+    monkeypatch.setattr("labelry.trees.linear_train._WORK", 1)
+    for found, expected in zip(train(X, Y, tree, n_jobs=3), one, strict=True):
+        assert_array_equal(found, expected)
+
+
+def test_rows_gathered_with_features_numbered_anew() -> None:
+    X, _ = problem()
+    rows = np.array([4, 9, 100], dtype=np.int32)
+    nnz = X[rows].nnz
+    indices, data = np.empty(nnz, dtype=np.int32), np.empty(nnz, dtype=np.float32)
+    features, number = np.empty(40, dtype=np.int32), np.zeros(40, dtype=np.int32)
+    n = gather_rows(X.indptr, X.indices, X.data, rows, indices, data, features, number)
+    assert_array_equal(np.sort(features[:n]), np.unique(X[rows].indices))
+    assert_array_equal(features[indices], X[rows].indices)
+    assert_array_equal(data, X[rows].data)
+
+
+def test_large_weights() -> None:
+    W = np.random.default_rng(0).standard_normal((6, 16)).astype(np.float32)
+    features, children = np.array([3, 1, 4, 7, 5], np.int32), np.array([2, 0, 9], np.int32)
+    feature, child, weight = large_weights(W, np.float32(0.5), features, children)
+    rows, lanes = np.nonzero(np.abs(W[:-1, :3]) > 0.5)
+    assert_array_equal(feature, features[rows])
+    assert_array_equal(child, children[lanes])
+    assert_array_equal(weight, W[rows, lanes])
