@@ -35,6 +35,7 @@ from labelry.metrics.scoring import auc_totals
 DATASETS = ("bibtex", "delicious", "deb-depends", "wordnet-hypernym")
 TOPICS = (50, 75, 100, 125, 150)
 SIZES = (4_000, 16_000, 64_000, 256_000)
+WIKILSHTC = 0.741  # part of the rows of `make_problem` that it has
 _BLOCK = 1000  # test rows scored at a time
 
 
@@ -164,16 +165,16 @@ def distances(
     )
 
 
-def scale(part: float, K: int, jobs: int) -> None:
+def scale(part: float, K: int, jobs: int, leml: bool) -> None:
     """K topics of a problem of WikiLSHTC's shape; part 0.741 has its 1.78 million rows."""
-    X, Y, _ = make_problem(part)
+    X, Y, _ = make_problem(part, width=min(1.0, (part / WIKILSHTC) ** 0.5))
     print(
         f"{X.shape[0]:,} rows, {X.shape[1]:,} words ({X.nnz / X.shape[0]:.1f} a row), "
         f"{Y.shape[1]:,} labels ({Y.nnz / X.shape[0]:.1f} a row); data {peak_memory():.2f} GiB",
         flush=True,
     )
     make_model("Moments", 2, jobs).fit(X[:100], Y[:100])  # compiles the kernels
-    for name in ("Algorithm 1", "Moments"):
+    for name in ("Algorithm 1", *(["LEML"] if leml else []), "Moments"):
         start = time.perf_counter()
         model = make_model(name, K, jobs).fit(X, Y)
         print(
@@ -193,13 +194,14 @@ def main() -> None:
     parser.add_argument("--topics", nargs="+", type=int, default=list(TOPICS))
     parser.add_argument("--part", type=float, default=0.05)
     parser.add_argument("--dim", type=int, default=100)
+    parser.add_argument("--leml", action="store_true", help="LEML too, in scale")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", default="docs/results/moments-recovery.svg")
     arguments = parser.parse_args()
     if arguments.what == "recovery":
         recovery(arguments.out)
     elif arguments.what == "scale":
-        scale(arguments.part, arguments.dim, arguments.jobs)
+        scale(arguments.part, arguments.dim, arguments.jobs, arguments.leml)
     elif arguments.data is None:
         parser.error("give the data folder, or set LABELRY_DATA")
     else:

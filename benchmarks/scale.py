@@ -30,10 +30,16 @@ N_TOPICS = 2_000
 _BLOCK = 100_000
 
 
-def make_problem(part: float, seed: int = 0) -> tuple[csr_array, csr_array, np.ndarray]:
-    """Features, labels, and the topic of each label."""
+def make_problem(
+    part: float, seed: int = 0, width: float | None = None
+) -> tuple[csr_array, csr_array, np.ndarray]:
+    """Features, labels, and the topic of each label.
+
+    `part` of the rows; `width` of the features and labels, by default the root of `part`.
+    """
     rng = np.random.default_rng(seed)
-    n, d, c = int(2_400_000 * part), int(1_600_000 * part**0.5), int(325_000 * part**0.5)
+    width = part**0.5 if width is None else width
+    n, d, c = int(2_400_000 * part), int(1_600_000 * width), int(325_000 * width)
     topic_of_feature = rng.integers(0, N_TOPICS, d).astype(np.int32)
     topic_of_label = rng.integers(0, N_TOPICS, c).astype(np.int32)
     features, labels = ([], [])
