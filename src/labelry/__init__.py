@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from labelry.errors import DataError, LabelryError, ModelError
     from labelry.evaluation import evaluate
     from labelry.systems import load
+    from labelry.systems.blend import Blend
     from labelry.systems.embedding_relatives import (
         CCA,
         CPLST,
@@ -47,6 +48,7 @@ __all__ = [
     "PLST",
     "SLEEC",
     "WSABIE",
+    "Blend",
     "CompressedSensing",
     "ConditionalProbabilityTree",
     "DataError",
@@ -72,6 +74,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Blend": "systems.blend",
     "CCA": "systems.embedding_relatives",
     "CPLST": "systems.embedding_relatives",
     "CompressedSensing": "systems.embedding_relatives",

@@ -18,6 +18,7 @@ SYSTEMS: dict[str, str] = {
     "cplst": "labelry.systems.embedding_relatives:CPLST",
     "cca": "labelry.systems.embedding_relatives:CCA",
     "ml-cssp": "labelry.systems.embedding_relatives:MLCSSP",
+    "blend": "labelry.systems.blend:Blend",
     "linear-tree": "labelry.systems.linear_tree:LinearLabelTree",
     "label-tree": "labelry.systems.label_tree:LabelTree",
     "label-embedding-tree": "labelry.systems.label_embedding_tree:LabelEmbeddingTree",

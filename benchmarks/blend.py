@@ -1,0 +1,97 @@
+"""The blend beside its parts: accuracy, time to train, time of a prediction and size of the model.
+
+    python benchmarks/blend.py DATA [--datasets bibtex,delicious] [--rerankers average] [--jobs 1]
+
+DATA holds a folder per dataset (or set LABELRY_DATA). With --held-out a fifth of the training rows
+is judged in place of the test rows, near-duplicates together: for choosing. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from labelry.data import Dataset, read
+from labelry.estimator import LabelRanker
+from labelry.linalg.rows import scaled_rows
+from labelry.metrics import inverse_propensity, precision_at_k, psp_at_k
+from labelry.systems.blend import Blend
+from labelry.systems.hold_out import held_out_rows, near_duplicates
+from labelry.systems.label_embedding import Rembrandt
+from labelry.systems.linear_tree import LinearLabelTree
+
+DATASETS = "bibtex,delicious,wordnet-hypernym,deb-depends"
+ONE_ROW = 200  # rows asked one by one
+
+
+def load(folder: Path, held_out: bool) -> tuple[Dataset, Dataset]:
+    train = read(folder / "train.txt.gz")
+    if not held_out:
+        return train, read(folder / "test.txt.gz")
+    groups = near_duplicates(scaled_rows(train.X), Blend().similarity)
+    judges = held_out_rows(groups, len(groups) // 5, np.random.default_rng(0))
+    parts = (np.flatnonzero(~judges), np.flatnonzero(judges))
+    return tuple(Dataset(train.Y[rows], X=train.X[rows]) for rows in parts)  # type: ignore[return-value]
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def size_on_disk(model: LabelRanker) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model")
+        return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+
+
+def line(data: str, name: str, model: LabelRanker, train: Dataset, test: Dataset) -> str:
+    few = slice(0, 400)
+    model.fit(train.X[few], train.Y[few]).topk_ids(test.X[few], 5)  # compiles
+    fit = cpu_seconds(lambda: model.fit(train.X, train.Y))
+    found: list[np.ndarray] = []
+    batch = cpu_seconds(lambda: found.append(model.topk_ids(test.X, 5)[0])) / test.X.shape[0]
+    rows = [test.X[[i]].astype(np.float32) for i in range(min(ONE_ROW, test.X.shape[0]))]
+    one = float(np.median([cpu_seconds(lambda row=row: model.topk_ids(row, 5)) for row in rows]))  # type: ignore[misc]
+    weights = inverse_propensity(model.label_counts_, model.n_rows_)
+    precision = "/".join(f"{100 * precision_at_k(test.Y, found[0], k):.1f}" for k in (1, 3, 5))
+    scored = "/".join(f"{100 * psp_at_k(test.Y, found[0], k, weights):.1f}" for k in (1, 3, 5))
+    return (
+        f"| {data} | {name} | {precision} | {scored} | {fit:.1f} | {1e3 * batch:.2f} "
+        f"| {1e3 * one:.2f} | {size_on_disk(model) / 1e6:.1f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="?", default=os.environ.get("LABELRY_DATA"))
+    parser.add_argument("--datasets", default=DATASETS)
+    parser.add_argument("--rerankers", default="average")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--held-out", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.data:
+        parser.error("give the folder of the data, or set LABELRY_DATA")
+    print("| data | system | P@1/3/5 | PSP@1/3/5 | train CPU s | batch ms/row | one row ms | MB |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in arguments.datasets.split(","):
+        train, test = load(Path(arguments.data) / name, arguments.held_out)
+        models: dict[str, LabelRanker] = {
+            "linear tree": LinearLabelTree(n_trees=3, n_jobs=arguments.jobs),
+            "neighbours": Rembrandt(n_jobs=arguments.jobs),
+        }
+        for kind in arguments.rerankers.split(","):
+            models[f"blend, {kind}"] = Blend(reranker=kind, n_jobs=arguments.jobs)
+        for system, model in models.items():
+            print(line(name, system, model, train, test), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Near-duplicates are found and held out together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy.sparse import csr_array, random_array
+
+from labelry.linalg.rows import scaled_rows
+from labelry.systems import hold_out
+from labelry.systems.hold_out import held_out_rows, near_duplicates
+
+
+def in_pairs(n: int, seed: int = 0) -> csr_array:
+    """Rows i and n + i differ in small things only."""
+    rng = np.random.default_rng(seed)
+    X = random_array((n, 60), density=0.1, rng=rng, dtype=np.float32).toarray()
+    noise = random_array((n, 60), density=0.05, rng=rng, dtype=np.float32).toarray()
+    return scaled_rows(csr_array(np.vstack([X, X + 0.2 * noise])))
+
+
+def plain_groups(X: csr_array, similarity: float) -> np.ndarray:
+    """Each row that is in no group yet begins one, of the later rows that are close to it."""
+    S = (X @ X.T).toarray()
+    group = np.full(len(S), -1)
+    for i in range(len(S)):
+        if group[i] < 0:
+            group[i] = i
+            group[(group < 0) & (S[i] >= similarity) & (np.arange(len(S)) > i)] = i
+    return group
+
+
+@pytest.mark.parametrize("similarity", [0.5, 0.8, 0.95])
+def test_the_same_groups_as_by_all_pairs(similarity: float) -> None:
+    X = in_pairs(150)
+    kept = X.copy()
+    groups = near_duplicates(X, similarity)
+    assert_array_equal(groups, plain_groups(X, similarity))
+    assert len(np.unique(groups)) < 290
+    for part in ("data", "indices", "indptr"):  # what was given is as it was
+        assert_array_equal(getattr(X, part), getattr(kept, part))
+
+
+def test_a_window_bounds_the_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = csr_array(np.ones((5, 1), dtype=np.float32))
+    assert near_duplicates(X).tolist() == [0] * 5
+    monkeypatch.setattr(hold_out, "_WINDOW", 1)
+    assert near_duplicates(X).tolist() == [0, 0, 2, 2, 4]
+
+
+def test_odd_rows_are_groups_of_their_own() -> None:
+    X = in_pairs(3)
+    assert near_duplicates(X, similarity=1.1).tolist() == list(range(6))
+    assert near_duplicates(X.toarray()).tolist() == list(range(6))
+    assert near_duplicates(csr_array((3, 4), dtype=np.float32)).tolist() == [0, 1, 2]
+
+
+def test_whole_groups_are_held_out() -> None:
+    groups = np.repeat(np.arange(40), np.arange(40) % 4 + 1)
+    held_out = held_out_rows(groups, 25, np.random.default_rng(0))
+    assert 20 < held_out.sum() <= 25
+    assert not set(groups[held_out]) & set(groups[~held_out])
+    again = held_out_rows(groups, 25, np.random.default_rng(0))
+    assert_array_equal(held_out, again)
+
+
+def test_a_group_larger_than_wanted_is_not_held_out() -> None:
+    groups = np.array([0] * 50 + list(range(50, 60)))
+    for seed in range(5):
+        held_out = held_out_rows(groups, 6, np.random.default_rng(seed))
+        assert held_out.sum() == 6
+        assert not held_out[:50].any()
+    assert not held_out_rows(groups, 0, np.random.default_rng(0)).any()
