@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from linear_tree import DATASETS, one_by_one, precisions, size_on_disk
 
 from labelry.data import Dataset, read
 from labelry.estimator import LabelRanker
 from labelry.linalg.rows import scaled_rows
-from labelry.metrics import inverse_propensity, precision_at_k, psp_at_k
+from labelry.metrics import inverse_propensity, psp_at_k
 from labelry.systems.blend import Blend
 from labelry.systems.hold_out import held_out_rows, near_duplicates
 from labelry.systems.label_embedding import Rembrandt
 from labelry.systems.linear_tree import LinearLabelTree
 
-DATASETS = "bibtex,delicious,wordnet-hypernym,deb-depends"
 ONE_ROW = 200  # rows asked one by one
 
 
@@ -46,26 +45,18 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def size_on_disk(model: LabelRanker) -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        model.save(Path(folder) / "model")
-        return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
-
-
 def line(data: str, name: str, model: LabelRanker, train: Dataset, test: Dataset) -> str:
     few = slice(0, 400)
     model.fit(train.X[few], train.Y[few]).topk_ids(test.X[few], 5)  # compiles
     fit = cpu_seconds(lambda: model.fit(train.X, train.Y))
     found: list[np.ndarray] = []
     batch = cpu_seconds(lambda: found.append(model.topk_ids(test.X, 5)[0])) / test.X.shape[0]
-    rows = [test.X[[i]].astype(np.float32) for i in range(min(ONE_ROW, test.X.shape[0]))]
-    one = float(np.median([cpu_seconds(lambda row=row: model.topk_ids(row, 5)) for row in rows]))  # type: ignore[misc]
+    one = one_by_one(model, test, cpu_seconds, ONE_ROW)
     weights = inverse_propensity(model.label_counts_, model.n_rows_)
-    precision = "/".join(f"{100 * precision_at_k(test.Y, found[0], k):.1f}" for k in (1, 3, 5))
     scored = "/".join(f"{100 * psp_at_k(test.Y, found[0], k, weights):.1f}" for k in (1, 3, 5))
     return (
-        f"| {data} | {name} | {precision} | {scored} | {fit:.1f} | {1e3 * batch:.2f} "
-        f"| {1e3 * one:.2f} | {size_on_disk(model) / 1e6:.1f} |"
+        f"| {data} | {name} | {precisions(test, found[0])} | {scored} | {fit:.1f} "
+        f"| {1e3 * batch:.2f} | {1e3 * one:.2f} | {size_on_disk(model) / 1e6:.1f} |"
     )
 
 

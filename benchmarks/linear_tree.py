@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from labelry.data import Dataset, read
+from labelry.estimator import LabelRanker
 from labelry.metrics import precision_at_k
 from labelry.systems.linear_tree import LinearLabelTree
 
@@ -41,7 +42,17 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def size_on_disk(model: LinearLabelTree) -> int:
+def one_by_one(model: LabelRanker, test: Dataset, clock: Callable[..., float], most: int) -> float:
+    """Median seconds of a prediction of one row, by a clock such as `seconds`."""
+    rows = [test.X[[i]].astype(np.float32) for i in range(min(most, test.X.shape[0]))]
+    return float(np.median([clock(lambda row=row: model.topk_ids(row, 5)) for row in rows]))  # type: ignore[misc]
+
+
+def precisions(test: Dataset, labels: np.ndarray) -> str:
+    return "/".join(f"{100 * precision_at_k(test.Y, labels, k):.1f}" for k in (1, 3, 5))
+
+
+def size_on_disk(model: LabelRanker) -> int:
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "model")
         return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
@@ -56,12 +67,10 @@ def line(name: str, train: Dataset, test: Dataset, n_trees: int, n_jobs: int) ->
     cpu = time.process_time() - cpu
     found: list[np.ndarray] = []
     batch = seconds(lambda: found.append(model.topk_ids(test.X, 5)[0])) / test.X.shape[0]
-    rows = [test.X[[i]].astype(np.float32) for i in range(min(ONE_ROW, test.X.shape[0]))]
-    one = float(np.median([seconds(lambda row=row: model.topk_ids(row, 5)) for row in rows]))  # type: ignore[misc]
-    precision = "/".join(f"{100 * precision_at_k(test.Y, found[0], k):.1f}" for k in (1, 3, 5))
+    one = one_by_one(model, test, seconds, ONE_ROW)
     return (
-        f"| {name} | {n_trees} | {precision} | {fit:.1f} | {cpu:.1f} | {1e3 * batch:.3f} "
-        f"| {1e6 * one:.0f} | {size_on_disk(model) / 1e6:.1f} |"
+        f"| {name} | {n_trees} | {precisions(test, found[0])} | {fit:.1f} | {cpu:.1f} "
+        f"| {1e3 * batch:.3f} | {1e6 * one:.0f} | {size_on_disk(model) / 1e6:.1f} |"
     )
 
 

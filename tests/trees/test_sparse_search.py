@@ -114,7 +114,7 @@ def test_threads_blocks_and_read_only_arrays_change_nothing(
     tree, roots = (TREES["even"], ONE_ROOT) if case == "one" else (THREE, THREE_ROOTS)
     X, weights = problem(tree)
     expected = search_forest(tree, roots, weights, X, 4, beam_width=3)
-    monkeypatch.setattr("labelry.trees.sparse_search._DENSE_ENTRIES", 7 * X.shape[1])
+    monkeypatch.setattr("labelry.trees.search._DENSE_ENTRIES", 7 * X.shape[1])
     locked = SparseWeights(*frozen(*weights))
     for rows in (X, X.toarray()):
         found = search_forest(tree, roots, locked, rows, 4, beam_width=3, n_jobs=3)

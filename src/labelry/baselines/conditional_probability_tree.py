@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.checks import check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
@@ -95,8 +96,7 @@ class ConditionalProbabilityTree(LabelRanker):
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
         if not 0 < self.balance <= 1:
             raise ValueError(f"balance must be above 0 and at most 1, got {self.balance}")
-        if not self.C > 0:
-            raise ValueError(f"C must be positive, got {self.C}")
+        check_positive("C", self.C)
         X = scaled_rows(X) if self.normalize else X
         self.tree_ = grow_tree(X, Y, self.balance, rng)
         self.weights_ = train_independent(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from labelry.baselines.fastxml_kernels import split_node
+from labelry.checks import check_at_least, check_positive
 from labelry.decoders.neighbours import all_votes, vote
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs, stream
@@ -140,11 +141,9 @@ class FastXML(LabelRanker):
         return leaves, np.full(leaves.shape, 1.0 / leaves.shape[1], dtype=np.float32)
 
     def _check_parameters(self) -> None:
-        if not self.C > 0:
-            raise ValueError(f"C must be positive, got {self.C}")
+        check_positive("C", self.C)
         for name in ("n_trees", "max_leaf_size", "max_leaf_labels"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            check_at_least(name, getattr(self, name), 1)
 
 
 class _TrainingRows(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.checks import check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
@@ -82,8 +83,7 @@ class FilterTree(LabelRanker):
         return float(0.5 ** int(self.tree_.depth.max()))
 
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
-        if not self.C > 0:
-            raise ValueError(f"C must be positive, got {self.C}")
+        check_positive("C", self.C)
         X = scaled_rows(X) if self.normalize else X
         self.tree_ = random_tree(Y.shape[1], branching=2, rng=rng)
         trainer = NodeTrainer(X, Y, self.tree_, C=self.C, n_jobs=resolve_jobs(self.n_jobs))

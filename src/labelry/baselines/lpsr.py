@@ -13,6 +13,7 @@ from scipy.special import expit
 
 from labelry import memory
 from labelry.baselines.one_vs_rest import OneVsRest
+from labelry.checks import check_at_least, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.kernels import topk_rows
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, stream
@@ -199,11 +200,9 @@ class LPSR(LabelRanker):
     def _check_parameters(self) -> None:
         if self.base not in ("linear", "naive-bayes"):
             raise ValueError(f"base must be linear or naive-bayes; got {self.base!r}")
-        if not self.C > 0:
-            raise ValueError(f"C must be positive, got {self.C}")
+        check_positive("C", self.C)
         for name in ("max_leaf_size", "max_leaf_labels", "top_k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            check_at_least(name, getattr(self, name), 1)
 
 
 def naive_bayes(X: Matrix, Y: csr_array) -> tuple[F32, F32]:

@@ -10,6 +10,7 @@ from scipy.sparse import coo_array, csr_array, issparse
 from scipy.special import expit
 
 from labelry import memory
+from labelry.checks import check_at_least, check_one_of, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import Loss
@@ -170,15 +171,10 @@ class OneVsRest(LabelRanker):
         return scaled_rows(X) if self.normalize else X
 
     def _check_parameters(self) -> None:
-        if self.loss not in dual_descent.LOSSES:
-            names = ", ".join(dual_descent.LOSSES)
-            raise ValueError(f"loss must be one of {names}; got {self.loss!r}")
-        if not self.C > 0:
-            raise ValueError(f"C must be positive, got {self.C}")
-        if not self.prune >= 0:
-            raise ValueError(f"prune must be at least 0, got {self.prune}")
-        if self.max_sweeps < 1:
-            raise ValueError(f"max_sweeps must be at least 1, got {self.max_sweeps}")
+        check_one_of("loss", self.loss, dual_descent.LOSSES)
+        check_positive("C", self.C)
+        check_at_least("prune", self.prune, 0)
+        check_at_least("max_sweeps", self.max_sweeps, 1)
 
 
 class _DenseParts:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.checks import check_at_least, check_one_of, check_positive
 from labelry.decoders.evidence import PER_JUDGE
 from labelry.decoders.rerank import Kind, Reranker, as_probabilities, best_candidates, fit_reranker
 from labelry.estimator import LabelRanker
@@ -16,7 +17,6 @@ from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match
 from labelry.progress import phase
-from labelry.systems.checks import check_at_least, check_one_of
 from labelry.systems.hold_out import held_out_rows, near_duplicates
 from labelry.systems.retrieval import JUDGES, Retrievers, fit_retrievers
 
@@ -214,8 +214,7 @@ class Blend(LabelRanker):
         check_one_of("reranker", self.reranker, ("average", "logistic", "boosted"))
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must be at least 0 and below 1, got {self.held_out}")
-        if not self.similarity > 0:
-            raise ValueError(f"similarity must be positive, got {self.similarity}")
+        check_positive("similarity", self.similarity)
 
 
 def _alone(candidates: Ints, F: F32, judge: str) -> F32:

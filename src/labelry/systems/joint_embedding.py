@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
+from labelry.checks import check_at_least, check_one_of, check_positive
 from labelry.embeddings.joint import JointMap, fit_joint, random_start, unit_start
 from labelry.embeddings.laplacian import laplacian_eigenmaps
 from labelry.embeddings.rembrandt import rembrandt
@@ -22,7 +23,6 @@ from labelry.linalg.topk import topk_blocks
 from labelry.metrics import ndcg_at_k
 from labelry.progress import phase
 from labelry.state import storable
-from labelry.systems.checks import check_at_least, check_one_of
 from labelry.systems.tree_choice import surrogate_confusion
 
 F32 = NDArray[np.float32]
@@ -138,8 +138,7 @@ class RankingEmbedding(LabelRanker):
     def _check_parameters(self) -> None:
         for name in ("embedding_dim", "max_epochs"):
             check_at_least(name, getattr(self, name), 1)
-        if not self.rate > 0:
-            raise ValueError(f"rate must be positive, got {self.rate}")
+        check_positive("rate", self.rate)
         check_at_least("regularization", self.regularization, 0)
 
 

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from labelry.checks import check_at_least, check_one_of
 from labelry.decoders import (
     Correction,
     LinearDecoder,
@@ -32,7 +33,6 @@ from labelry.linalg.solve import LinearMap, Ridge, usual_ridge
 from labelry.metrics import precision_at_k
 from labelry.progress import phase
 from labelry.state import storable
-from labelry.systems.checks import check_at_least, check_one_of
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.checks import check_at_least, check_one_of
 from labelry.embeddings.joint import JointMap, random_start, unit_start
 from labelry.embeddings.violations import Paths, TreeViolations
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix
-from labelry.systems.checks import check_at_least, check_one_of
 from labelry.systems.joint_embedding import RankingEmbedding, Start, rembrandt_start
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import beam_search_vectors

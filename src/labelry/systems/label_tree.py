@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.checks import check_at_least, check_one_of
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.metrics import precision_at_k
-from labelry.systems.checks import check_at_least, check_one_of
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import Link, beam_search
 from labelry.trees.train import train_independent, train_tree_loss

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack, issparse
 
+from labelry.checks import check_at_least, check_one_of
 from labelry.decoders import LinearDecoder
 from labelry.embeddings.leml import LOSSES, Factors, KnownLabels, Objective, SquaredLoss, leml
 from labelry.estimator import LabelRanker, encoded
@@ -156,11 +157,9 @@ class LEML(LabelRanker):
         return as_matrix(hstack([X, ones], format="csr") if issparse(X) else np.hstack([X, ones]))
 
     def _check_parameters(self) -> None:
-        if self.loss not in LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}; got {self.loss!r}")
+        check_one_of("loss", self.loss, tuple(LOSSES))
         for name in ("embedding_dim", "n_rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            check_at_least(name, getattr(self, name), 1)
         if not self.regularization > 0:
             raise ValueError(f"regularization must be above 0, got {self.regularization}")
 

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 from sklearn.utils.validation import check_is_fitted
 
+from labelry.checks import check_at_least, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.progress import phase
-from labelry.systems.checks import check_at_least, check_one_of
-from labelry.systems.tree_choice import TreeChoice, choose_tree
+from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.linear_train import train_linear
 from labelry.trees.shallow import shallow_tree, side_by_side
 from labelry.trees.sparse_search import search_forest
@@ -23,7 +23,6 @@ from labelry.trees.structure import Tree
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
-_LEARNERS = ("centroids", "rembrandt", "confusion", "random")
 _FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and quick enough
 _TOLERANCE = 0.1
 _MAX_SWEEPS = 20
@@ -206,15 +205,11 @@ class LinearLabelTree(LabelRanker):
         return scaled_rows(X) if self.normalize else X
 
     def _check_parameters(self) -> None:
-        if isinstance(self.tree, str):
-            check_one_of("tree", self.tree, (*_LEARNERS, "a Tree", "edges"))
-        elif self.n_trees > 1:
+        check_tree_choice(self.tree, self.branching, "centroids")
+        if not isinstance(self.tree, str) and self.n_trees > 1:
             raise ValueError(f"n_trees must be 1 with a tree that is given, got {self.n_trees}")
         for name, least in (("n_trees", 1), ("beam_width", 1), ("prune", 0)):
             check_at_least(name, getattr(self, name), least)
-        if self.branching is not None:
-            check_at_least("branching", self.branching, 2)
         if self.depth is not None:
             check_at_least("depth", self.depth, 1)
-        if not self.C > 0:
-            raise ValueError(f"C must be positive, got {self.C}")
+        check_positive("C", self.C)

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry import memory
+from labelry.checks import check_at_least
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, product, scaled_rows
 from labelry.linalg.topk import topk_blocks
 from labelry.state import storable
-from labelry.systems.checks import check_at_least
 from labelry.systems.leml import LEML
 from labelry.systems.local import (
     by_cluster,

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.checks import check_at_least, check_one_of
 from labelry.decoders.neighbours import plain_neighbours
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix
-from labelry.systems.checks import check_at_least, check_one_of
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from labelry.baselines import OneVsRest
+from labelry.checks import check_at_least, check_one_of
 from labelry.embeddings.rembrandt import rembrandt
 from labelry.linalg.rows import Matrix, Rows
 from labelry.linalg.solve import Ridge
 from labelry.progress import phase
-from labelry.systems.checks import check_at_least, check_one_of
 from labelry.trees.hierarchy import Edges, hierarchy_tree
 from labelry.trees.learn import balanced_tree, confusion, random_tree, spectral_tree
 from labelry.trees.structure import Tree
@@ -27,10 +27,10 @@ _BALANCE = 10.0  # most that sizes of sibling sets differ by; equal sizes tear c
 _N_CONFUSED = 5  # best labels of a row that count as confused
 
 
-def check_tree_choice(tree: TreeChoice, branching: int | None) -> None:
+def check_tree_choice(tree: object, branching: int | None, *more_learners: str) -> None:
     """A ValueError unless `tree` is the name of a learner, a Tree or the edges of a taxonomy."""
     if isinstance(tree, str):
-        check_one_of("tree", tree, ("rembrandt", "confusion", "random", "a Tree", "edges"))
+        check_one_of("tree", tree, (*more_learners, *get_args(Learner), "a Tree", "edges"))
     if branching is not None:
         check_at_least("branching", branching, 2)
 

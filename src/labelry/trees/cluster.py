@@ -41,6 +41,12 @@ class Sets(NamedTuple):
     def sizes(self) -> I64:
         return np.diff(self.bounds)
 
+    def take(self, chosen: NDArray[np.bool_]) -> Sets:
+        """The sets for which `chosen` is true, in their order."""
+        sizes = self.sizes
+        bounds = np.concatenate([[0], np.cumsum(sizes[chosen])])
+        return Sets(self.members[np.repeat(chosen, sizes)], bounds)
+
 
 def even_cuts(sets: Sets, n_parts: I64) -> I64:
     """Bounds that cut set s into ``n_parts[s]`` parts whose sizes differ by at most one."""

@@ -207,11 +207,11 @@ def _grow(
         while len(nodes):
             level += 1
             small = (sets.sizes <= limit) | (level == depth)
-            placed = _take(sets, small)
+            placed = sets.take(small)
             parents.append(np.repeat(nodes[small], placed.sizes))
             of_label.append(placed.members)
             n_nodes += len(placed.members)
-            sets, nodes = _take(sets, ~small), nodes[~small]
+            sets, nodes = sets.take(~small), nodes[~small]
             n_parts = np.clip(-(-sets.sizes // limit), 2, branching)
             sets = split(sets, n_parts) if len(nodes) else sets
             # A part of one label is its leaf; the others are the sets of the next level.
@@ -220,15 +220,9 @@ def _grow(
             of_label.append(np.where(single, sets.members[sets.bounds[:-1]], -1))
             nodes = (n_nodes + np.arange(len(single)))[~single]
             n_nodes += len(single)
-            sets = _take(sets, ~single)
+            sets = sets.take(~single)
             advance(len(placed.members) + int(single.sum()))
     return Tree.from_parents(np.concatenate(parents), np.concatenate(of_label), len(labels))
-
-
-def _take(sets: Sets, chosen: NDArray[np.bool_]) -> Sets:
-    sizes = sets.sizes
-    bounds = np.concatenate([[0], np.cumsum(sizes[chosen])])
-    return Sets(sets.members[np.repeat(chosen, sizes)], bounds)
 
 
 def _joint(tree: Tree, V: Matrix, copies: int, n_jobs: int) -> Tree:

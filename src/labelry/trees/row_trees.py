@@ -131,8 +131,7 @@ def _weighted(V: Matrix, weights: NDArray[np.floating]) -> Matrix:
 def _larger_than(size: int, sets: Sets, nodes: I32) -> tuple[Sets, I32]:
     """The sets of more than `size` members, and their nodes."""
     large = sets.sizes > size
-    bounds = np.append(0, sets.sizes[large].cumsum())
-    return Sets(sets.members[np.repeat(large, sets.sizes)], bounds), nodes[large]
+    return sets.take(large), nodes[large]
 
 
 @njit(nogil=True, cache=True)

@@ -7,7 +7,8 @@ passes stays a candidate; one as wide as the tree finds the best leaves of all.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -50,17 +51,26 @@ def beam_search(
     sharpness : float
         Factor on the scores before the link; larger trusts the nodes more.
     """
+    shape, how = frozen(tree.first_child, tree.label), _how(link, sharpness, beam_width)
+    return best_labels(beam_chunks, X, k, (*shape, NodeWeights(*frozen(*weights)), *how), n_jobs)
+
+
+def best_labels(
+    kernel: Callable[..., None], X: Matrix, k: int, model: tuple[Any, ...], n_jobs: int
+) -> tuple[I32, F32]:
+    """Labels and scores (n_rows, k) that a kernel fills in, for spans of rows in threads.
+
+    It is called with CSR arrays of rows, `model`, the arrays to fill, and the first row and end.
+    """
     labels = np.full((X.shape[0], k), -1, dtype=np.int32)
     scores = np.full((X.shape[0], k), -np.inf, dtype=np.float32)
-    shape, how = frozen(tree.first_child, tree.label), _how(link, sharpness, beam_width)
-    options = (*shape, NodeWeights(*frozen(*weights)), *how)
     step = max(1, X.shape[0] if not isinstance(X, np.ndarray) else _DENSE_ENTRIES // X.shape[1])
     for start in range(0, X.shape[0], step):
         part = slice(start, start + step)
         csr = as_csr(X[part] if step < X.shape[0] else X)
         out = (labels[part], scores[part])
-        tasks = [(*csr, *options, *out, *span) for span in balanced_spans(csr[0], n_jobs)]
-        run(beam_chunks, tasks, n_jobs)
+        tasks = [(*csr, *model, *out, *span) for span in balanced_spans(csr[0], n_jobs)]
+        run(kernel, tasks, n_jobs)
     return labels, scores
 
 

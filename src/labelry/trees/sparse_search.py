@@ -6,13 +6,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from labelry.linalg.parallel import balanced_spans, run
 from labelry.linalg.prefetch import prefetch
 from labelry.linalg.rows import Matrix
-from labelry.trees.search import push, push_once, sort, worse
+from labelry.trees.search import best_labels, push, push_once, sort, worse
 from labelry.trees.sparse_weights import FREE, SparseWeights, find_slot, first_slot, next_slot
 from labelry.trees.structure import Tree
-from labelry.trees.weights import as_csr, frozen
+from labelry.trees.weights import frozen
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -22,7 +21,6 @@ Ints = NDArray[np.integer]
 # Margins are trained to be 1 and -1: with this factor those are yes and no with 98 %.
 _SHARPNESS = np.float32(4.0)
 _ONE = np.float32(1.0)
-_DENSE_ENTRIES = 1 << 22  # entries of dense rows that are given column numbers at a time
 
 
 def search_forest(
@@ -48,18 +46,9 @@ def search_forest(
     beam_width : int
         Inner nodes kept at each level of a tree; larger is more accurate and slower.
     """
-    labels = np.full((X.shape[0], k), -1, dtype=np.int32)
-    scores = np.full((X.shape[0], k), -np.inf, dtype=np.float32)
     shape = frozen(tree.first_child, tree.label, roots)
     model = (*shape, SparseWeights(*frozen(*weights)), beam_width)
-    step = max(1, X.shape[0] if not isinstance(X, np.ndarray) else _DENSE_ENTRIES // X.shape[1])
-    for start in range(0, X.shape[0], step):
-        part = slice(start, start + step)
-        csr = as_csr(X[part] if step < X.shape[0] else X)
-        out = (labels[part], scores[part])
-        tasks = [(*csr, *model, *out, *span) for span in balanced_spans(csr[0], n_jobs)]
-        run(search_rows, tasks, n_jobs)
-    return labels, scores
+    return best_labels(search_rows, X, k, model, n_jobs)
 
 
 @njit(nogil=True, cache=True)

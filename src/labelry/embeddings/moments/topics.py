@@ -128,8 +128,7 @@ def choose_topics(
 ) -> tuple[Topics, float]:
     """Topics, and the temperature, that make the labels of some documents likeliest."""
     known = np.unique(words.indices)  # only words of these documents matter
-    local = csr_array((words.data, np.searchsorted(known, words.indices), words.indptr))
-    local.resize((words.shape[0], len(known)))
+    local = csr_array(words[:, known])
     few = estimate._replace(words=estimate.words[known], all_words=estimate.all_words[known])
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     likelihoods = {}

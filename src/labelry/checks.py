@@ -1,4 +1,4 @@
-"""Checks of parameters that several systems make."""
+"""Checks of parameters that several estimators make."""
 
 from __future__ import annotations
 
@@ -16,3 +16,9 @@ def check_at_least(name: str, value: Any, least: float) -> None:
     """A ValueError unless `value` is at least `least`."""
     if not value >= least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """A ValueError unless `value` is above 0."""
+    if not value > 0:
+        raise ValueError(f"{name} must be positive, got {value}")
