@@ -101,7 +101,9 @@ def test_threads_change_nothing() -> None:
     X, Y = multilabel(n=200, c=30)
     tree = random_tree(30, branching=6, rng=np.random.default_rng(0))
     one, two = (
-        train_tree_loss(X, Y, tree, max_epochs=3, rng=np.random.default_rng(1), n_jobs=n_jobs)
+        train_tree_loss(
+            X, Y, tree, max_epochs=3, rng=np.random.default_rng(1), n_jobs=n_jobs
+        ).weights
         for n_jobs in (1, 2)
     )
     assert one.data.tobytes() == two.data.tobytes()
@@ -117,7 +119,7 @@ def test_training_stops_when_the_judge_sees_no_gain() -> None:
         seen.append(weights)
         return -abs(len(seen) - 2)  # the second epoch is the best
 
-    best = train_tree_loss(X, Y, tree, judge=judge, rng=np.random.default_rng(0))
+    best = train_tree_loss(X, Y, tree, judge=judge, rng=np.random.default_rng(0)).weights
     assert best is seen[1]
     assert len(seen) == 2 + training._PATIENCE
 
@@ -132,7 +134,9 @@ def test_a_start_that_the_judge_likes_best_is_kept() -> None:
         seen.append(weights.data.copy())
         return -len(seen)
 
-    best = train_tree_loss(X, Y, tree, start=start, judge=judge, rng=np.random.default_rng(0))
+    best = train_tree_loss(
+        X, Y, tree, start=start, judge=judge, rng=np.random.default_rng(0)
+    ).weights
     assert best is start
     assert_array_equal(start.data, seen[0])  # the descent works on a copy
     assert len(seen) == 1 + training._PATIENCE

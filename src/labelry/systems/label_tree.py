@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -15,20 +16,19 @@ from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.metrics import precision_at_k
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import Link, beam_search
-from labelry.trees.train import train_independent, train_tree_loss
+from labelry.trees.train import Descent, train_independent, train_tree_loss
 from labelry.trees.weights import NodeWeights
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 Training = Literal["tree-loss", "siblings", "independent"]
 
-_HELD_OUT = 0.05  # of the rows, to stop early; at most
-_MOST_HELD_OUT = 2000
-_ENOUGH = 3  # rows that each label of a held-out row must have
-# First steps of the tree loss that are tried: near the start where rows are few for their features,
+_HELD_OUT = 0.1  # of the rows, to find out how to train; at most
+_MOST_HELD_OUT = 5000
+# First steps of the tree loss that are tried: near the start where rows are few for their labels,
 # as in texts; far from it where classes overlap, as in images.
-_STEPS = (1.0, 30.0)
-_SHARPNESS = (0.1, 0.2, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+_STEPS = (0.1, 1.0, 30.0)
+_SHARPNESS = (1.0, 0.5, 2.0, 1.5, 0.3, 3.0, 0.2, 4.0, 0.1, 6.0, 8.0)  # the first of equals
 
 
 class LabelTree(LabelRanker):
@@ -70,6 +70,8 @@ class LabelTree(LabelRanker):
     ----------
     tree_ : Tree
     weights_ : NodeWeights
+    link_ : {"softmax", "sigmoid"}
+        What makes probabilities of the scores of siblings.
     sharpness_ : float
         Factor on the scores of nodes before their softmax, chosen on held-out rows.
 
@@ -121,7 +123,6 @@ class LabelTree(LabelRanker):
         self._check_parameters()
         self._learn_scaling(X)
         X = self._scaled(X)
-        n_jobs = resolve_jobs(self.n_jobs)
         self.tree_ = choose_tree(
             self.tree,
             X,
@@ -133,7 +134,10 @@ class LabelTree(LabelRanker):
             rng=rng,
         )
         self.sharpness_ = 1.0
-        if self.training != "tree-loss":
+        if self.training == "tree-loss":
+            self._fit_tree_loss(X, Y, rng)
+        else:
+            self.link_: Link = "sigmoid"
             self.weights_ = train_independent(
                 X,
                 Y,
@@ -142,48 +146,87 @@ class LabelTree(LabelRanker):
                 C=1.0 if self.regularization is None else 1.0 / self.regularization,
                 max_sweeps=self.max_epochs,
                 rng=rng,
-                n_jobs=n_jobs,
+                n_jobs=resolve_jobs(self.n_jobs),
             )
-            return
-        train, held_out = _split(Y, rng)
 
-        def accuracy(weights: NodeWeights, sharpness: float = 1.0, beam_width: int = 1) -> float:
-            best = self._search(weights, X[held_out], 1, sharpness, beam_width)[0]
+    def _fit_tree_loss(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+        """First on a part of the rows, to find out how; then so on all of them."""
+        self.link_ = "softmax"
+        train, held_out = _split(Y, rng)
+        step, n_epochs = _STEPS[0], self.max_epochs
+        if len(held_out):
+            step, n_epochs = self._choose_descent(X, Y, train, held_out, rng)
+        self.weights_ = self._descend(X, Y, rng, [step], n_epochs)[0].weights
+
+    def _choose_descent(
+        self, X: Matrix, Y: csr_array, train: Ints, held_out: Ints, rng: np.random.Generator
+    ) -> tuple[float, int]:
+        """Step and number of epochs; sets what makes probabilities of the scores of nodes."""
+
+        def accuracy(
+            weights: NodeWeights,
+            link: Link = "softmax",
+            sharpness: float = 1.0,
+            beam_width: int = 1,
+        ) -> float:
+            best = self._search(weights, X[held_out], 1, link, sharpness, beam_width)[0]
             return precision_at_k(Y[held_out], best, 1)
 
+        found = self._descend(X[train], Y[train], rng, _STEPS, self.max_epochs, accuracy)
+        best = max(range(len(found)), key=lambda i: found[i].score)
+        weights = found[best].weights
+        links: list[tuple[Link, float]] = [("softmax", s) for s in _SHARPNESS]
+        self.link_, self.sharpness_ = max(
+            [*links, ("sigmoid", 1.0)],
+            key=lambda how: accuracy(weights, how[0], how[1], self.beam_width),
+        )
+        return _STEPS[best], found[best].n_epochs
+
+    def _descend(
+        self,
+        X: Matrix,
+        Y: csr_array,
+        rng: np.random.Generator,
+        steps: Sequence[float],
+        max_epochs: int,
+        judge: Callable[[NodeWeights], float] | None = None,
+    ) -> list[Descent]:
+        """The descent of each first step, all from nodes that were trained by themselves."""
+        n_jobs = resolve_jobs(self.n_jobs)
         # With few rows per label many weights have no loss; those near here generalise better.
-        start = train_independent(X[train], Y[train], self.tree_, rng=rng, n_jobs=n_jobs)
-        found = [
+        start = train_independent(X, Y, self.tree_, rng=rng, n_jobs=n_jobs)
+        return [
             train_tree_loss(
-                X[train],
-                Y[train],
+                X,
+                Y,
                 self.tree_,
                 regularization=0.0 if self.regularization is None else self.regularization,
                 step=step,
-                max_epochs=self.max_epochs,
+                max_epochs=max_epochs,
                 start=start,
-                judge=accuracy if len(held_out) else None,
+                judge=judge,
                 rng=rng,
                 n_jobs=n_jobs,
             )
-            for step in (_STEPS if len(held_out) else _STEPS[:1])
+            for step in steps
         ]
-        self.weights_ = max(found, key=accuracy) if len(held_out) else found[0]
-        if len(held_out):
-            # The smallest of equals: a softer path lets later levels speak.
-            self.sharpness_ = max(
-                _SHARPNESS, key=lambda s: accuracy(self.weights_, s, self.beam_width)
-            )
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
         X = self._scaled(X)
-        labels, logs = self._search(self.weights_, X, k, self.sharpness_, self.beam_width)
+        labels, logs = self._search(
+            self.weights_, X, k, self.link_, self.sharpness_, self.beam_width
+        )
         return labels, np.where(labels < 0, -np.inf, np.exp(logs)).astype(np.float32)
 
     def _search(
-        self, weights: NodeWeights, X: Matrix, k: int, sharpness: float, beam_width: int
+        self,
+        weights: NodeWeights,
+        X: Matrix,
+        k: int,
+        link: Link,
+        sharpness: float,
+        beam_width: int,
     ) -> tuple[NDArray[np.int32], F32]:
-        link: Link = "softmax" if self.training == "tree-loss" else "sigmoid"
         return beam_search(
             self.tree_,
             weights,
@@ -225,11 +268,9 @@ class LabelTree(LabelRanker):
 
 
 def _split(Y: csr_array, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Rows to train on, and a few to judge by, none of which has a rare label."""
-    counts = np.bincount(Y.indices, minlength=Y.shape[1])
-    rare = csr_array((counts[Y.indices] < _ENOUGH, Y.indices, Y.indptr), shape=Y.shape)
-    candidates = np.flatnonzero((np.diff(Y.indptr) > 0) & (rare.sum(axis=1) == 0))
-    size = min(_MOST_HELD_OUT, int(_HELD_OUT * Y.shape[0]), len(candidates) // 2)
+    """Rows to train on, and a few to judge by."""
+    candidates = np.flatnonzero(np.diff(Y.indptr))
+    size = min(_MOST_HELD_OUT, int(_HELD_OUT * len(candidates)))
     if size < 20:  # too few to judge by
         return np.arange(Y.shape[0]), np.arange(0)
     held_out = np.sort(rng.choice(candidates, size=size, replace=False))

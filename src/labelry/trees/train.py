@@ -6,7 +6,7 @@ Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 201
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,14 @@ def reach(tree: Tree, Y: csr_array) -> csr_array:
     return rows
 
 
+class Descent(NamedTuple):
+    """Weights, the epochs that led to them (0: those of the start), and their judge's score."""
+
+    weights: NodeWeights
+    n_epochs: int
+    score: float
+
+
 def train_tree_loss(
     X: Matrix,
     Y: csr_array,
@@ -49,7 +57,7 @@ def train_tree_loss(
     judge: Callable[[NodeWeights], float] | None = None,
     rng: np.random.Generator,
     n_jobs: int = 1,
-) -> NodeWeights:
+) -> Descent:
     """Minimise equation 4: an example's slack is its largest violation at any depth.
 
     This is relaxation 2. Each label of a row is an example. Rows should have about unit length.
@@ -73,19 +81,18 @@ def train_tree_loss(
     steps are taken in order: the result does not depend on the number of threads.
     """
     learner = _TreeLoss(X, Y, tree, regularization, step, n_jobs)
-    best, best_score, waited = learner.weights, -np.inf, 0
+    best = Descent(learner.weights, 0, -np.inf)
     if start is not None:
         learner.weights.data[:] = start.data
-        best, best_score = start, -np.inf if judge is None else judge(start)
+        best = Descent(start, 0, -np.inf if judge is None else judge(start))
     with phase("tree loss", max_epochs, "epochs") as advance:
-        for _ in range(max_epochs):
+        for epoch in range(1, max_epochs + 1):
             averaged = learner.epoch(rng)
             advance(1)
             score = np.inf if judge is None else judge(averaged)
-            waited = 0 if score > best_score else waited + 1
-            if waited == 0 or judge is None:
-                best, best_score = averaged, score
-            if waited == _PATIENCE and judge is not None:
+            if judge is None or score > best.score:
+                best = Descent(averaged, epoch, score)
+            elif epoch == best.n_epochs + _PATIENCE:
                 break
     return best
 
