@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
-from labelry.embeddings import laplacian
 from labelry.embeddings.laplacian import laplacian_eigenmaps
+from labelry.linalg import spectral
 
 
 def affinity(n: int, density: float, seed: int = 0) -> csr_array:
@@ -30,7 +30,7 @@ def joined(A: csr_array, weak: float = 1e-3) -> np.ndarray:
 def test_it_solves_the_generalized_eigenproblem(
     dense_up_to: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(laplacian, "_DENSE", dense_up_to)
+    monkeypatch.setattr(spectral, "_DENSE", dense_up_to)
     A = affinity(60, 0.1)
     V, values, _ = laplacian_eigenmaps(A, 5, rng=np.random.default_rng(0))
     B = joined(A)
@@ -70,10 +70,10 @@ def test_without_any_confusion(n: int, columns: int) -> None:
 
 def test_many_equal_values_do_not_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise laplacian.ArpackError(-9999)
+        raise spectral.ArpackError(-9999)
 
-    monkeypatch.setattr(laplacian, "_DENSE", 0)
-    monkeypatch.setattr(laplacian, "eigsh", fail)
+    monkeypatch.setattr(spectral, "_DENSE", 0)
+    monkeypatch.setattr(spectral, "eigsh", fail)
     A = affinity(50, 0.3)
     values = laplacian_eigenmaps(A, 2, rng=np.random.default_rng(0)).values
     monkeypatch.undo()

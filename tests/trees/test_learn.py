@@ -9,7 +9,8 @@ import pytest
 from scipy.sparse import block_diag, csr_array
 from scipy.sparse.linalg import ArpackNoConvergence
 
-from labelry.trees import balanced_tree, confusion, learn, random_tree, spectral_tree
+from labelry.linalg import spectral
+from labelry.trees import balanced_tree, confusion, random_tree, spectral_tree
 from labelry.trees.structure import Tree
 
 LEARNERS = ["random", "balanced", "sparse", "spectral"]
@@ -155,12 +156,12 @@ def blocks(n_blocks: int, size: int) -> csr_array:
     return csr_array(A)
 
 
-@pytest.mark.parametrize("limit", [learn._DENSE, 0])  # all eigenvectors, or a few
+@pytest.mark.parametrize("limit", [spectral._DENSE, 0])  # all eigenvectors, or a few
 @pytest.mark.parametrize("balance", [1.0, 2.0])
 def test_spectral_finds_the_blocks(
     limit: int, balance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learn, "_DENSE", limit)
+    monkeypatch.setattr(spectral, "_DENSE", limit)
     shuffle = rng().permutation(60)
     A = blocks(6, 10)[shuffle][:, shuffle]
     tree = spectral_tree(A, branching=6, max_leaf_size=10, balance=balance, rng=rng(), n_jobs=1)
@@ -172,8 +173,8 @@ def test_spectral_without_convergence(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ArpackNoConvergence("no", np.zeros(0), np.zeros((60, 0)))
 
-    monkeypatch.setattr(learn, "_DENSE", 0)
-    monkeypatch.setattr(learn, "eigsh", fail)
+    monkeypatch.setattr(spectral, "_DENSE", 0)
+    monkeypatch.setattr(spectral, "eigsh", fail)
     tree = spectral_tree(blocks(6, 10), branching=6, max_leaf_size=10, rng=rng(), n_jobs=1)
     assert label_sets_below_root(tree) == np.arange(60).reshape(6, 10).tolist()
 
@@ -184,9 +185,9 @@ def test_labels_that_are_never_confused_stay_together() -> None:
     assert label_sets_below_root(tree) == np.arange(40).reshape(4, 10).tolist()
 
 
-@pytest.mark.parametrize("limit", [learn._DENSE, 0])
+@pytest.mark.parametrize("limit", [spectral._DENSE, 0])
 def test_no_confusion_at_all(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learn, "_DENSE", limit)
+    monkeypatch.setattr(spectral, "_DENSE", limit)
     tree = spectral_tree(csr_array((100, 100)), branching=4, rng=rng(), n_jobs=1)
     assert tree.summary().depth == 4
 

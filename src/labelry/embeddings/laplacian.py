@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import eigh
-from scipy.sparse import csr_array, diags_array
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+from scipy.sparse import csr_array
 
 from labelry.embeddings.embedding import Embedding
-from labelry.linalg.sketch import randomized_eigh
-
-F64 = NDArray[np.float64]
-
-_DENSE = 1000  # labels up to which all eigenvectors are as cheap as a few
+from labelry.linalg.spectral import affinity_eigenpairs
 
 
 def laplacian_eigenmaps(
@@ -48,35 +41,8 @@ def laplacian_eigenmaps(
     """
     if embedding_dim < 1:
         raise ValueError(f"embedding_dim must be at least 1, got {embedding_dim}")
-    n = A.shape[0]
-    degree = A.sum(axis=1).astype(np.float64)
-    common = (weak * degree.mean() or 1.0) / n  # added to each entry of A, never formed
-    scale = 1.0 / np.sqrt(degree + n * common)
-    S = csr_array(diags_array(scale) @ A.astype(np.float64) @ diags_array(scale))
     # One more than asked for: the first is the constant.
-    values, U = _leading(S, np.sqrt(common) * scale, min(embedding_dim + 1, n), rng)
+    k = min(embedding_dim + 1, A.shape[0])
+    values, U, scale = affinity_eigenpairs(A, k, weak=weak, rng=rng)
     V = scale[:, None] * U[:, 1:]
     return Embedding(V.astype(np.float32), values[1:].astype(np.float32))
-
-
-def _leading(S: csr_array, u: F64, k: int, rng: np.random.Generator) -> tuple[F64, F64]:
-    """The k largest eigenvalues of S + u u' and their vectors, largest first."""
-    n = S.shape[0]
-    if n <= max(_DENSE, 2 * k):
-        values, U = eigh(S.toarray() + np.outer(u, u))
-        return values[::-1][:k], U[:, ::-1][:, :k]
-    operator = LinearOperator((n, n), matvec=lambda x: S @ x + u * (u @ x), dtype=np.float64)
-    try:
-        values, U = eigsh(operator, k, which="LA", v0=rng.standard_normal(n), tol=1e-5)
-        order = np.argsort(-values)
-        return values[order], U[:, order]
-    except ArpackError:  # many equal values, for one: subspace iteration takes any of them
-        # (S + 1) / 2 has the same vectors, and no negative value.
-        pairs = randomized_eigh(
-            lambda Q: ((S @ Q + np.outer(u, u @ Q) + Q) / 2).astype(np.float32),
-            n,
-            k,
-            n_passes=20,
-            rng=rng,
-        )
-        return 2.0 * pairs.values.astype(np.float64) - 1.0, pairs.vectors.astype(np.float64)

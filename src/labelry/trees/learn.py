@@ -10,13 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh
-from scipy.sparse import csr_array, diags_array, issparse
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+from scipy.sparse import csr_array, issparse
 
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
-from labelry.linalg.sketch import randomized_eigh
+from labelry.linalg.spectral import affinity_eigenpairs
 from labelry.linalg.topk import topk_blocks
 from labelry.progress import phase
 from labelry.trees.cluster import Sets, even_cuts, split_sets
@@ -27,8 +25,6 @@ I64 = NDArray[np.int64]
 Split = Callable[[Sets, I64], Sets]  # cuts set s into n_parts[s] sets
 
 _CLOSE = 0.9  # of the cosine to its own cluster: nearer than that, a label gets a copy
-_WEAK = 1e-3  # affinity of all pairs together, relative to that of confused pairs
-_DENSE = 400  # labels up to which all eigenvectors are as cheap as a few
 
 
 def random_tree(
@@ -143,7 +139,10 @@ def spectral_tree(
     def split(sets: Sets, n_parts: I64) -> Sets:
         for start, end, k in zip(sets.bounds[:-1], sets.bounds[1:], n_parts, strict=True):
             labels = sets.members[start:end]
-            Z = _spectral_vectors(affinity[labels][:, labels], int(k), rng)
+            # Steps 2-3 of Ng, Jordan and Weiss. Labels that are confused with no other have a
+            # weak affinity to all, and so a place of their own.
+            among = csr_array(affinity[labels][:, labels])
+            Z = affinity_eigenpairs(among, int(k), rng=rng).vectors.astype(np.float32)
             V[labels, : Z.shape[1]] = Z
             V[labels, Z.shape[1] :] = 0.0
         # NJW, steps 4-6: rows of unit length, then k-means
@@ -264,36 +263,6 @@ def _affinity(A: object) -> csr_array:
     if matrix.nnz and abs(matrix - matrix.T).max() > 1e-5 * matrix.data.max():
         raise ValueError("A must be symmetric")
     return matrix
-
-
-def _spectral_vectors(A: csr_array, k: int, rng: np.random.Generator) -> F32:
-    """Leading eigenvectors (n, k) of D^-1/2 A D^-1/2 (NJW, steps 2-3).
-
-    All pairs get a weak common affinity first, so that labels that are confused with no other
-    have a degree, and a place of their own.
-    """
-    n = A.shape[0]
-    degree = A.sum(axis=1).astype(np.float64)
-    weak = (_WEAK * degree.mean() or 1.0) / n
-    scale = 1.0 / np.sqrt(degree + n * weak)
-    S = csr_array(diags_array(scale) @ A.astype(np.float64) @ diags_array(scale))
-    u = np.sqrt(weak) * scale
-    if n <= max(_DENSE, 2 * k):
-        return eigh(S.toarray() + np.outer(u, u))[1][:, -k:].astype(np.float32)
-    operator = LinearOperator((n, n), matvec=lambda v: S @ v + u * (u @ v), dtype=np.float64)
-    try:
-        start = rng.standard_normal(n)
-        vectors = eigsh(operator, k, which="LA", v0=start, tol=1e-4, maxiter=300)[1]
-        return vectors.astype(np.float32)
-    except ArpackError:  # many equal eigenvalues, for one: subspace iteration takes any of them
-        lazy = (S + diags_array(np.ones(n))).tocsr() / 2  # the same vectors, no value negative
-        return randomized_eigh(
-            lambda Q: (lazy @ Q + np.outer(u, u @ Q) / 2).astype(np.float32),
-            n,
-            k,
-            n_passes=20,
-            rng=rng,
-        ).vectors
 
 
 def _unit_rows(V: object) -> Matrix:

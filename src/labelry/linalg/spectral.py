@@ -1,0 +1,74 @@
+"""Leading eigenvectors of a normalised affinity: what spectral clustering and eigenmaps share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from labelry.linalg.sketch import randomized_eigh
+
+F64 = NDArray[np.float64]
+
+_DENSE = 500  # nodes up to which all eigenvectors are as cheap as a few
+_TOLERANCE = 1e-5
+_N_PASSES = 20  # of the subspace iteration
+
+
+class AffinityPairs(NamedTuple):
+    """Eigenpairs of ``D^-1/2 A D^-1/2``, largest first, and ``D^-1/2``."""
+
+    values: F64
+    vectors: F64
+    scale: F64
+
+
+def affinity_eigenpairs(
+    A: csr_array, k: int, *, weak: float = 1e-3, rng: np.random.Generator
+) -> AffinityPairs:
+    """The k largest eigenvalues of ``D^-1/2 A D^-1/2`` with their vectors; D has the row sums of A.
+
+    Parameters
+    ----------
+    A : csr_array (n, n)
+        Symmetric, not negative.
+    weak : float
+        Affinity of each node to all nodes together, in units of the mean degree, that is added to
+        A first. It gives a degree to nodes without any other affinity, and joins what would
+        fall apart; larger gives such nodes less room.
+    """
+    n = A.shape[0]
+    degree = A.sum(axis=1).astype(np.float64)
+    common = (weak * degree.mean() or 1.0) / n  # added to each entry of A, never formed
+    scale = 1.0 / np.sqrt(degree + n * common)
+    S = csr_array(diags_array(scale) @ A.astype(np.float64) @ diags_array(scale))
+    values, U = _leading(S, np.sqrt(common) * scale, k, rng)
+    return AffinityPairs(values, U, scale)
+
+
+def _leading(S: csr_array, u: F64, k: int, rng: np.random.Generator) -> tuple[F64, F64]:
+    """The k largest eigenvalues of S + u u' and their vectors, largest first."""
+    n = S.shape[0]
+    if n <= max(_DENSE, 2 * k):
+        values, U = eigh(S.toarray() + np.outer(u, u))
+        return values[::-1][:k], U[:, ::-1][:, :k]
+    operator = LinearOperator((n, n), matvec=lambda x: S @ x + u * (u @ x), dtype=np.float64)
+    try:
+        start = rng.standard_normal(n)
+        values, U = eigsh(operator, k, which="LA", v0=start, tol=_TOLERANCE, maxiter=300)
+        order = np.argsort(-values)
+        return values[order], U[:, order]
+    except ArpackError:  # many equal values, for one: subspace iteration takes any of them
+        # (S + 1) / 2 has the same vectors, and no negative value.
+        pairs = randomized_eigh(
+            lambda Q: ((S @ Q + np.outer(u, u @ Q) + Q) / 2).astype(np.float32),
+            n,
+            k,
+            n_passes=_N_PASSES,
+            rng=rng,
+        )
+        return 2.0 * pairs.values.astype(np.float64) - 1.0, pairs.vectors.astype(np.float64)
