@@ -1,0 +1,290 @@
+"""labelry beside every public linear tool: accuracy, time, size of the model and memory.
+
+    python benchmarks/peers.py DATA [--datasets bibtex,delicious] [--tools omikuji-bonsai,...]
+
+DATA holds a folder per dataset (or set LABELRY_DATA). Each tool is installed from PyPI into a
+virtual environment of its own on first use, trains and predicts in a process of its own (see
+benchmarks/peer_tools), and is scored here. A tool that cannot be installed or fails is named in
+the table with the reason. Tables go to OUT/peers-DATASET.md and are printed.
+
+Results are kept in the folder of the environments as they come: --resume measures only what is
+missing there, --table-only nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from peer_tools.catalogue import NOTES, TOOLS, Tool
+from scipy.sparse import csr_matrix, save_npz
+
+from labelry import __version__
+from labelry.data import Dataset, read, write
+from labelry.linalg.rows import scaled_rows
+from labelry.metrics import inverse_propensity, precision_at_k, psp_at_k
+
+DATASETS = "bibtex,delicious,deb-depends,wordnet-hypernym"
+RUNNERS = Path(__file__).parent / "peer_tools"
+CUTOFFS = (1, 3, 5)
+COLUMNS = {  # heading: measure and its format
+    "train s": ("train_s", ".1f"),
+    "CPU s": ("train_cpu_s", ".1f"),
+    "batch ms/row": ("batch_ms", ".3f"),
+    "one row ms": ("one_row_ms", ".3f"),
+    "model MB": ("model_mb", ".1f"),
+    "peak MB": ("peak_mb", ".0f"),
+}
+
+
+class ToolError(Exception):
+    """Why there are no measures of a tool, in one line."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where things are, and what is asked of all tools alike."""
+
+    envs: Path
+    jobs: int
+    timeout: float
+    started: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+
+    def result_path(self, dataset: str, name: str) -> Path:
+        return self.envs / "results" / dataset / f"{name}.json"
+
+    def result(self, dataset: str, name: str) -> dict[str, Any] | None:
+        path = self.result_path(dataset, name)
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def measure(self, name: str, dataset: str, data: Path, train: Dataset, test: Dataset) -> None:
+        """Run a tool, score it and keep the result; a failure is a result too."""
+        facts: dict[str, Any] = {
+            "started": self.started,
+            "jobs": self.jobs,
+            "machine": machine(),
+            "labelry": __version__,
+            "settings": TOOLS[name].settings_for(dataset),
+            "data": f"{train.n_rows:,} training rows, {train.n_features:,} features, "
+            f"{train.n_labels:,} labels; {test.n_rows:,} test rows",
+        }
+        path = self.result_path(dataset, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with tempfile.TemporaryDirectory() as out:
+                self.run(TOOLS[name], facts["settings"], data, Path(out))
+                measures = json.loads((Path(out) / "measures.json").read_text())
+                labels = np.load(Path(out) / "labels.npz")["labels"]
+            np.savez_compressed(path.with_suffix(".npz"), labels=labels)
+            facts |= {"measures": measures, **scores(train, test, labels)}
+        except ToolError as error:
+            facts["error"] = str(error)
+        path.write_text(json.dumps(facts, indent=1))
+        say(f"{dataset}: {line(name, facts)}")
+
+    def run(self, tool: Tool, settings: dict[str, Any], data: Path, out: Path) -> None:
+        script = RUNNERS / f"run_{tool.runner}.py"
+        command = [self.interpreter(tool), script, data, json.dumps(settings), self.jobs, out]
+        threads = {f"{kind}_NUM_THREADS": str(self.jobs) for kind in ("OMP", "OPENBLAS", "MKL")}
+        call(command, timeout=self.timeout, environment={**os.environ, **threads})
+
+    def interpreter(self, tool: Tool) -> Path:
+        """The Python that has a tool, with a virtual environment made where there is none."""
+        if not tool.installs:
+            return Path(sys.executable)
+        folder = self.envs / tool.runner
+        python, stamp = folder / "bin" / "python", folder / "installed.txt"
+        wanted = "\n".join(tool.installs)
+        if not stamp.exists() or stamp.read_text() != wanted:
+            say(f"installing {wanted.splitlines()[-1]}")
+            call([sys.executable, "-m", "venv", folder])
+            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            for packages in tool.installs:
+                call([*pip, *packages.split()])
+            stamp.write_text(wanted)
+        return python
+
+
+def call(
+    command: list[Any], timeout: float | None = None, environment: dict[str, str] | None = None
+) -> None:
+    try:
+        done = subprocess.run(
+            list(map(str, command)),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolError(f"not finished in {timeout:.0f} s") from None
+    if done.returncode < 0:
+        raise ToolError(f"ended by {signal.Signals(-done.returncode).name}")
+    if done.returncode > 0:
+        raise ToolError(reason(done.stderr))
+
+
+def reason(stderr: str) -> str:
+    """The last line that speaks of an error, short, without folders of this machine."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower()] or lines or ["gave no reason"]
+    return re.sub(r"(?:/[^\s/:'\"]+)+/", "", telling[-1]).replace("|", "/")[:160]
+
+
+def scores(train: Dataset, test: Dataset, labels: np.ndarray) -> dict[str, list[float]]:
+    weights = inverse_propensity(train.Y.sum(axis=0), train.n_rows)
+    return {
+        "P": [100 * precision_at_k(test.Y, labels, k) for k in CUTOFFS],
+        "PSP": [100 * psp_at_k(test.Y, labels, k, weights) for k in CUTOFFS],
+    }
+
+
+def hand_over(train: Dataset, test: Dataset, folder: Path) -> None:
+    """Write the rows for the runners, test labels kept back."""
+    for name, matrix in (("X_train", train.X), ("Y_train", train.Y), ("X_test", test.X)):
+        save_npz(folder / f"{name}.npz", csr_matrix(matrix), compressed=False)
+    write(train, folder / "train.txt", format="xc")
+
+
+def read_scaled(path: Path) -> Dataset:
+    rows = read(path)
+    return Dataset(rows.Y, X=scaled_rows(rows.X))
+
+
+def machine() -> str:
+    """Cores and name of the processor."""
+    info = Path("/proc/cpuinfo")
+    text = info.read_text() if info.exists() else ""
+    found = re.search(r"model name\s*:\s*(.+)", text)
+    return f"{os.cpu_count()} cores, {found[1] if found else platform.processor()}"
+
+
+def cells(result: dict[str, Any]) -> list[str]:
+    """Of one line, after the name of the tool."""
+    if "error" in result:
+        return [result["error"]] + [""] * (len(COLUMNS) + 1)
+    ranked = ["/".join(f"{value:.1f}" for value in result[name]) for name in ("P", "PSP")]
+    return ranked + [f"{result['measures'][name]:{form}}" for name, form in COLUMNS.values()]
+
+
+def line(name: str, result: dict[str, Any], dated: bool = False) -> str:
+    last = [result["started"]] if dated else []
+    return f"| {' | '.join([TOOLS[name].title, *cells(result), *last])} |"
+
+
+def page(dataset: str, bench: Bench) -> str:
+    """The table of a dataset with all results that there are, and how they came about."""
+    kept = {name: bench.result(dataset, name) for name in TOOLS}
+    found = {name: result for name, result in kept.items() if result is not None}
+    if not found:
+        raise SystemExit(f"there are no results of {dataset} yet")
+
+    def facts(key: str) -> str:
+        return " and ".join(sorted({str(result[key]) for result in found.values()}))
+
+    runs = {result["started"] for result in found.values()}
+    headings = ["tool", "P@1/3/5", "PSP@1/3/5", *COLUMNS, *(["measured"] if len(runs) > 1 else [])]
+    when = f"on {runs.pop()}" if len(runs) == 1 else "in several runs (last column)"
+    lines = [
+        f"# {dataset}: labelry beside other linear tools",
+        "",
+        f"`python benchmarks/peers.py DATA --datasets {dataset}`: labelry {facts('labelry')}, "
+        f"{facts('data')}. Measured {when} with {facts('machine')}.",
+        "",
+        f"| {' | '.join(headings)} |",
+        "|---" * len(headings) + "|",
+        *(line(name, result, "measured" in headings) for name, result in found.items()),
+        NOTES.format(jobs=facts("jobs")),
+        *(f"- {TOOLS[name].title}: {said(result['settings'])}" for name, result in found.items()),
+    ]
+    return "\n".join(lines)
+
+
+def said(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items()) or "none"
+
+
+def measure_all(folder: Path, tools: list[str], resume: bool, bench: Bench) -> None:
+    """Measure the tools on a dataset, one after the other."""
+    if resume:
+        kept = {name: bench.result(folder.name, name) or {"error": "none yet"} for name in tools}
+        tools = [name for name in tools if "error" in kept[name]]
+    if not tools:
+        return
+    train, test = (read_scaled(folder / f"{part}.txt.gz") for part in ("train", "test"))
+    with tempfile.TemporaryDirectory() as data:
+        hand_over(train, test, Path(data))
+        for name in tools:
+            bench.measure(name, folder.name, Path(data), train, test)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def options() -> argparse.Namespace:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("data", nargs="?", default=os.environ.get("LABELRY_DATA"), help="default: LABELRY_DATA")
+    add("--datasets", default=DATASETS, help=f"folders of DATA, default {DATASETS}")
+    add("--tools", default=",".join(TOOLS), help=f"default all: {', '.join(TOOLS)}")
+    add("--jobs", type=int, default=2, help="threads of each tool, default 2")
+    add(
+        "--out",
+        type=Path,
+        default=Path("docs/results"),
+        help="folder of the tables, default docs/results",
+    )
+    add(
+        "--envs",
+        type=Path,
+        default=cache / "labelry-peers",
+        help="folder of environments and results, default labelry-peers in the user's cache",
+    )
+    add("--timeout", type=float, default=3600, help="seconds of a tool on a dataset, default 3600")
+    add("--resume", action="store_true", help="measure only what has no result, or failed")
+    add("--table-only", action="store_true", help="write the tables from results that are there")
+    found = parser.parse_args()
+    found.datasets, found.tools = found.datasets.split(","), found.tools.split(",")
+    if not found.data and not found.table_only:
+        parser.error("give the folder of the data, or set LABELRY_DATA")
+    for name in found.tools:
+        if name not in TOOLS:
+            parser.error(f"unknown tool {name!r}; there are: {', '.join(TOOLS)}")
+    for name in found.datasets:
+        if not found.table_only and not (Path(found.data) / name).is_dir():
+            parser.error(f"no folder {name!r} in the folder of the data")
+    return found
+
+
+def main() -> None:
+    asked = options()
+    bench = Bench(asked.envs.resolve(), asked.jobs, asked.timeout)
+    for dataset in asked.datasets:
+        if not asked.table_only:
+            tools = [name for name in asked.tools if TOOLS[name].is_there]
+            measure_all(Path(asked.data) / dataset, tools, asked.resume, bench)
+        text = page(dataset, bench)
+        print(f"{text}\n", flush=True)
+        asked.out.mkdir(parents=True, exist_ok=True)
+        (asked.out / f"peers-{dataset}.md").write_text(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()
