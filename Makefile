@@ -1,4 +1,4 @@
-# make demo    train, evaluate and try a tagger
+# make demo    train, evaluate and try a tagger of medical phrases
 # make test    everything CI runs: format, lint, types, import layers, all tests
 # make bench   the benchmarks (LABELRY_DATA=folder adds those on real data)
 
@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 .PHONY: demo test check quick format bench clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python examples/demo.py
+	$(BIN)/labelry demo
 
 test: check
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -47,7 +47,7 @@ $(VENV)/bin/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	$(BIN)/python -m pip install --quiet -e '.[demo,serve]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python

@@ -1,9 +1,12 @@
-"""The blend beside its parts: accuracy, time to train, time of a prediction and size of the model.
+"""The blend beside its parts: accuracy, calibration, time to train and predict, size of the model.
 
-    python benchmarks/blend.py DATA [--datasets bibtex,delicious] [--rerankers average] [--jobs 1]
+    python benchmarks/blend.py DATA [--datasets bibtex,delicious] [--rerankers average]
+        [--objectives precision] [--without-parts] [--held-out] [--jobs 1]
 
 DATA holds a folder per dataset (or set LABELRY_DATA). With --held-out a fifth of the training rows
-is judged in place of the test rows, near-duplicates together: for choosing. Prints Markdown.
+is judged in place of the test rows, near-duplicates together: for choosing. ECE is the expected
+calibration error of the best label and of the five best, in percent, and in brackets what it would
+be on average if the probabilities were right: so many rows tell it no better. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -12,15 +15,20 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 from linear_tree import DATASETS, one_by_one, precisions, size_on_disk
+from scipy.sparse import csr_array
 
 from labelry.data import Dataset, read
 from labelry.estimator import LabelRanker
 from labelry.linalg.rows import scaled_rows
-from labelry.metrics import inverse_propensity, psp_at_k
+from labelry.metrics import expected_calibration_error, inverse_propensity, psp_at_k
+from labelry.metrics.matching import Matched
+from labelry.metrics.scoring import CALIBRATION_BINS, calibration_error, calibration_totals
 from labelry.systems.blend import Blend
 from labelry.systems.hold_out import held_out_rows, near_duplicates
 from labelry.systems.label_embedding import Rembrandt
@@ -45,17 +53,34 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
+def calibration(Y: csr_array, labels: np.ndarray, p: np.ndarray) -> str:
+    """Expected calibration error, and that of hits drawn with the predicted probabilities."""
+    rng = np.random.default_rng(0)
+    p = np.where(labels < 0, 0, p)
+    drawn = Matched(Y, labels, rng.random((20, *p.shape)) < p)
+    least = [
+        calibration_error(calibration_totals(replace(drawn, hits=hits), p, CALIBRATION_BINS))
+        for hits in drawn.hits
+    ]
+    found = expected_calibration_error(Y, labels, p)
+    return f"{100 * found:.1f} ({100 * float(np.mean(least)):.1f})"
+
+
 def line(data: str, name: str, model: LabelRanker, train: Dataset, test: Dataset) -> str:
     few = slice(0, 400)
     model.fit(train.X[few], train.Y[few]).topk_ids(test.X[few], 5)  # compiles
     fit = cpu_seconds(lambda: model.fit(train.X, train.Y))
     found: list[np.ndarray] = []
-    batch = cpu_seconds(lambda: found.append(model.topk_ids(test.X, 5)[0])) / test.X.shape[0]
+    batch = cpu_seconds(lambda: found.extend(model.topk_ids(test.X, 5))) / test.X.shape[0]
+    labels, scores = found
+    ece = "-"
+    if model.probabilities:
+        ece = ", ".join(calibration(test.Y, labels[:, :k], scores[:, :k]) for k in (1, 5))
     one = one_by_one(model, test, cpu_seconds, ONE_ROW)
     weights = inverse_propensity(model.label_counts_, model.n_rows_)
-    scored = "/".join(f"{100 * psp_at_k(test.Y, found[0], k, weights):.1f}" for k in (1, 3, 5))
+    scored = "/".join(f"{100 * psp_at_k(test.Y, labels, k, weights):.1f}" for k in (1, 3, 5))
     return (
-        f"| {data} | {name} | {precisions(test, found[0])} | {scored} | {fit:.1f} "
+        f"| {data} | {name} | {precisions(test, labels)} | {scored} | {ece} | {fit:.1f} "
         f"| {1e3 * batch:.2f} | {1e3 * one:.2f} | {size_on_disk(model) / 1e6:.1f} |"
     )
 
@@ -65,21 +90,28 @@ def main() -> None:
     parser.add_argument("data", nargs="?", default=os.environ.get("LABELRY_DATA"))
     parser.add_argument("--datasets", default=DATASETS)
     parser.add_argument("--rerankers", default="average")
+    parser.add_argument("--objectives", default="precision")
+    parser.add_argument("--without-parts", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--held-out", action="store_true")
     arguments = parser.parse_args()
     if not arguments.data:
         parser.error("give the folder of the data, or set LABELRY_DATA")
-    print("| data | system | P@1/3/5 | PSP@1/3/5 | train CPU s | batch ms/row | one row ms | MB |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| data | system | P@1/3/5 | PSP@1/3/5 | ECE 1, 5 "
+        "| train CPU s | batch ms/row | one row ms | MB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for name in arguments.datasets.split(","):
         train, test = load(Path(arguments.data) / name, arguments.held_out)
-        models: dict[str, LabelRanker] = {
-            "linear tree": LinearLabelTree(n_trees=3, n_jobs=arguments.jobs),
-            "neighbours": Rembrandt(n_jobs=arguments.jobs),
-        }
-        for kind in arguments.rerankers.split(","):
-            models[f"blend, {kind}"] = Blend(reranker=kind, n_jobs=arguments.jobs)
+        models: dict[str, LabelRanker] = {}
+        if not arguments.without_parts:
+            models["linear tree"] = LinearLabelTree(n_trees=3, n_jobs=arguments.jobs)
+            models["neighbours"] = Rembrandt(n_jobs=arguments.jobs)
+        kinds, aims = (names.split(",") for names in (arguments.rerankers, arguments.objectives))
+        for kind, aim in product(kinds, aims):
+            model = Blend(reranker=kind, objective=aim, n_jobs=arguments.jobs)
+            models[f"blend, {kind}, {aim}"] = model
         for system, model in models.items():
             print(line(name, system, model, train, test), flush=True)
 

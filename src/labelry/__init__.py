@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from labelry.systems.moments import Moments
     from labelry.systems.neighbours import NearestNeighbours
     from labelry.systems.sleec import SLEEC
+    from labelry.systems.tagger import Tagger
 
 __all__ = [
     "CCA",
@@ -67,6 +68,7 @@ __all__ = [
     "OneVsRest",
     "Rembrandt",
     "SequentialEmbedding",
+    "Tagger",
     "TextFeatures",
     "__version__",
     "evaluate",
@@ -101,6 +103,7 @@ _HOME = {
     "Rembrandt": "systems.label_embedding",
     "SLEEC": "systems.sleec",
     "SequentialEmbedding": "systems.joint_embedding",
+    "Tagger": "systems.tagger",
     "TextFeatures": "data",
     "WSABIE": "systems.joint_embedding",
     "evaluate": "evaluation",

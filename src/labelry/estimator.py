@@ -26,7 +26,7 @@ from labelry.data.labels import EncodedLabels, align, encode_labels
 from labelry.data.text import TextFeatures
 from labelry.errors import ModelError
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, as_matrix
+from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
 from labelry.metrics import precision_at_k
 from labelry.state import fitted_attributes, pack, storable, unpack
 
@@ -34,6 +34,7 @@ F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
 _MOST_PREDICTED = 100  # labels per row that `predict` considers in the multilabel case
+_MANY_ROWS = 8  # for which a second thread of BLAS does not wait longer than it works
 
 storable(TextFeatures)
 
@@ -90,11 +91,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     def fit_dataset(self, dataset: Dataset) -> Self:
         """As `fit`, from what was read from a file; the labels keep their names."""
-        names = dataset.label_names
-        classes = None if names is None else np.array(names, dtype=object)
-        form: Literal["indicator", "lists"] = "indicator" if classes is None else "lists"
-        labels = EncodedLabels(dataset.Y, classes, "multilabel", form)
-        return self._fit_encoded(rows_of(dataset), labels, form)
+        return self._fit_encoded(rows_of(dataset), *labels_of(dataset))
 
     def _fit_encoded(self, X: Any, labels: EncodedLabels, form: str, **options: Any) -> Self:
         matrix = self._features(X, fit=True)
@@ -127,14 +124,34 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
-        with self._threads():
-            return self._topk(self._features(X), min(k, len(self.classes_)))
+        matrix = self._features(X)
+        with self._threads(matrix.shape[0]):
+            return self._topk(matrix, min(k, len(self.classes_)))
 
     def score_all(self, X: Any) -> F32:
         """Scores of all labels (n_rows, n_labels), for systems that have them; mind the size."""
         check_is_fitted(self)
         with self._threads():
             return self._scores(self._features(X))
+
+    def label_vectors(self) -> F32:
+        """A vector (n_labels, k) for each label: alike for labels of similar rows.
+
+        A ValueError where a system has none.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "label_embedding_"):
+            raise ValueError(f"{self.system} has no label vectors")
+        return self.label_embedding_
+
+    def similar_labels(self, label: Any, k: int = 10) -> tuple[NDArray[Any], F32]:
+        """The k labels with vectors most like that of `label`, and their cosine similarities."""
+        V = scaled_rows(self.label_vectors())
+        found = self._column(label)
+        cosine = V @ V[found]
+        cosine[found] = -np.inf
+        order = np.argsort(-cosine, kind="stable")[: min(k, len(V) - 1)]
+        return self.classes_[order], cosine[order]
 
     def predict(self, X: Any) -> Any:
         """The labels of each row, in the form in which `fit` got them.
@@ -206,16 +223,21 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return model
 
     @contextmanager
-    def _threads(self) -> Iterator[None]:
-        """Hold BLAS to `n_jobs` threads, as the kernels are."""
-        with _libraries().limit(limits=resolve_jobs(self.n_jobs)):
+    def _threads(self, n_rows: int = _MANY_ROWS) -> Iterator[None]:
+        """Hold BLAS to `n_jobs` threads, as the kernels are; to one for a few rows."""
+        limit = resolve_jobs(self.n_jobs) if n_rows >= _MANY_ROWS else 1
+        with _libraries().limit(limits=limit):
             yield
+
+    def _fit_texts(self, texts: Any) -> csr_array:
+        """Learn `text_features_` and apply them; a system that wants others overrides this."""
+        self.text_features_ = TextFeatures(n_jobs=self.n_jobs)
+        return self.text_features_.fit_transform(texts)
 
     def _features(self, X: Any, *, fit: bool = False) -> Matrix:
         if _are_texts(X):
             if fit:
-                self.text_features_ = TextFeatures(n_jobs=self.n_jobs)
-                return as_matrix(self.text_features_.fit_transform(X))
+                return as_matrix(self._fit_texts(X))
             if self.text_features_ is None:
                 raise ValueError("this model was fitted on feature vectors, but got texts")
             return as_matrix(self.text_features_.transform(X))
@@ -241,6 +263,14 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
             and np.isfinite(X.data if issparse(X) else X).all()
         )
 
+    def _column(self, label: Any) -> int:
+        """The column number of a label."""
+        found = np.flatnonzero(self.classes_ == label)
+        if not len(found):
+            n = len(self.classes_)
+            raise ValueError(f"label must be one of the {n:,} labels of the model, got {label!r}")
+        return int(found[0])
+
     def _names(self, ids: Ints) -> NDArray[Any]:
         names = self.classes_[ids]
         if (ids < 0).any():
@@ -265,6 +295,14 @@ def _libraries() -> ThreadpoolController:
 def rows_of(dataset: Dataset) -> Any:
     """What a model takes as X: the features of a dataset, or else its texts."""
     return dataset.texts if dataset.X is None else dataset.X
+
+
+def labels_of(dataset: Dataset) -> tuple[EncodedLabels, str]:
+    """The labels of a dataset as `encoded` gives them, under their names if they have any."""
+    names = dataset.label_names
+    classes = None if names is None else np.array(names, dtype=object)
+    form: Literal["indicator", "lists"] = "indicator" if classes is None else "lists"
+    return EncodedLabels(dataset.Y, classes, "multilabel", form), form
 
 
 def encoded(y: Any) -> tuple[EncodedLabels, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
+import sys
 from pathlib import Path
 
 from labelry.errors import MemoryBudgetError
@@ -25,6 +27,17 @@ def available() -> int:
         if limit.exists() and (text := limit.read_text().strip()).isdigit():
             free = min(free, int(text))
     return free
+
+
+def peak() -> int:
+    """The most bytes of memory that this process has held so far."""
+    status = Path("/proc/self/status")
+    if status.exists():  # ru_maxrss may count what the parent held when this process began
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 def human(n_bytes: float) -> str:

@@ -117,7 +117,9 @@ class Lines:
                 last = now
                 of = "" if total is None else f" of {total:,}"
                 left = (
-                    "" if total is None else f", {(now - start) * (total - done) / done:.0f} s left"
+                    ""
+                    if total is None or not done
+                    else f", {(now - start) * (total - done) / done:.0f} s left"
                 )
                 self._say(f"{name}: {done:,}{of} {unit}, {done / (now - start):,.1f}/s{left}")
 

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from labelry.cli.app import app
 from labelry.cli.data_commands import frequency_curve
 from labelry.cli.system_flags import _parser
 
@@ -48,7 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.jsonl").write_text("".join(lines[:45]))
     (folder / "test.jsonl").write_text("".join(lines[45:]))
     model = folder / "model.labelry"
-    labelry("train", folder / "train.jsonl", "--out", model, "--loss", "logistic", "--C", 10)
+    train = ("train", folder / "train.jsonl", "--out", model, "--system", "one-vs-rest")
+    labelry(*train, "--loss", "logistic", "--C", 10)
+    labelry("train", folder / "train.jsonl", "--out", folder / "tagger.labelry", "-q")
     return folder
 
 
@@ -61,11 +65,26 @@ def xc(tmp_path: Path) -> Path:
 
 def test_help_names_every_command() -> None:
     text = labelry("--help").stdout
-    for command in ("train", "predict", "evaluate", "embed", "inspect", "stats", "convert"):
+    commands = [str(command.name) for command in app.registered_commands]
+    assert len(commands) > 10
+    for command in commands:
         assert command in text
-        shown = labelry(command, "--help").stdout
+        shown = CliRunner().invoke(app, [command, "--help"]).stdout
         assert "Example: labelry" in shown
     assert "labelry 0." in labelry("--version").stdout
+
+
+def test_similar_labels(folder: Path) -> None:
+    model = folder / "embedded.labelry"
+    labelry("train", folder / "train.jsonl", "--out", model, "--system", "plst")
+    found = json.loads(labelry("similar", model, "cat", "-k", 2, "--json").stdout)
+    assert found["label"] == "cat"
+    assert sorted(row["label"] for row in found["similar"]) == ["dog", "fish"]
+    assert "cosine" in labelry("similar", model, "cat").stdout
+    error = labelry("similar", model, "cow", code=2).stderr
+    assert "label must be one of the 3 labels of the model, got 'cow'" in error
+    error = labelry("similar", folder / "model.labelry", "cat", code=2).stderr
+    assert "one-vs-rest has no label vectors" in error
 
 
 def test_train_help_has_the_parameters_of_the_systems() -> None:
@@ -75,6 +94,7 @@ def test_train_help_has_the_parameters_of_the_systems() -> None:
     assert "--no-normalize" in text
     assert "Weight of the losses against the regulariser" in text
     assert "squared_hinge|logistic" in text
+    assert "fast|balanced|best" in text
 
 
 def test_evaluate(folder: Path) -> None:
@@ -192,11 +212,12 @@ def test_train_refuses_before_it_trains(folder: Path) -> None:
     assert "already exists" in labelry("train", train, "--out", model, code=2).stderr
     bad = labelry("train", train, "--out", folder / "x", "--system", "oracle", code=2)
     assert "unknown system 'oracle'; there are: one-vs-rest" in bad.stderr
-    bad = labelry("train", train, "--out", folder / "x", "--loss", "cubic", code=2)
+    one = ("train", train, "--out", folder / "x", "--system", "one-vs-rest")
+    bad = labelry(*one, "--loss", "cubic", code=2)
     assert "'cubic' is not one of: squared_hinge, logistic" in bad.stderr.replace("\n", " ")
-    bad = labelry("train", train, "--out", folder / "x", "--los", "logistic", code=2)
+    bad = labelry(*one, "--los", "logistic", code=2)
     assert "No such option" in bad.stderr
-    bad = labelry("train", train, "--out", folder / "x", "--C", "-1", code=2)
+    bad = labelry(*one, "--C", "-1", code=2)
     assert "C must be positive, got -1" in bad.stderr
     assert not (folder / "x").exists()
 
@@ -246,7 +267,7 @@ def test_interrupt_leaves_no_traceback_and_no_model(tmp_path: Path) -> None:
         for i in range(4000)
     ]
     (tmp_path / "big.txt").write_text("4000 5000 400\n" + "".join(lines))
-    endless = ["--tolerance", "1e-9", "--max-sweeps", "10000000"]
+    endless = ["--system", "one-vs-rest", "--tolerance", "1e-9", "--max-sweeps", "10000000"]
     # A test that runs in the background may have inherited that interrupts are ignored.
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     command = [LABELRY[0], "-c", heeding + LABELRY[2], "train", "big.txt", "--out", "model"]
@@ -283,3 +304,60 @@ def test_flag_values_take_the_narrowest_type() -> None:
     assert parse("3") == 3
     assert isinstance(parse("3"), int)
     assert parse("0.5") == 0.5
+
+
+def test_the_tagger_is_what_is_trained_by_default(folder: Path, tmp_path: Path) -> None:
+    model = folder / "tagger.labelry"
+    found = json.loads(labelry("inspect", model, "--json").stdout)
+    assert (found["system"], found["parameters"]["quality"]) == ("tagger", "balanced")
+    values = json.loads(labelry("evaluate", model, folder / "test.jsonl", "--json", "-q").stdout)
+    assert values["P@1"] > 90
+    fast = tmp_path / "fast"
+    train = ("train", folder / "train.jsonl", "--out", fast)
+    done = labelry(*train, "--quality", "fast", "--objective", "f1", "--budget", "1h", "--json")
+    assert json.loads(done.stdout)["system"] == "tagger"
+    parameters = json.loads(labelry("inspect", fast, "--json").stdout)["parameters"]
+    assert (parameters["quality"], parameters["objective"]) == ("fast", "f1")
+    train = (*train, "--force")
+    assert (
+        "'good' is not one of: fast, balanced"
+        in labelry(*train, "--quality", "good", code=2).stderr
+    )
+    other = labelry(*train, "--loss", "logistic", code=2).stderr
+    assert "--loss is not for tagger; it has: --quality, --objective" in " ".join(other.split())
+
+
+def test_names_make_labels_without_rows_predictable(folder: Path, tmp_path: Path) -> None:
+    names, model = tmp_path / "names.tsv", tmp_path / "model"
+    names.write_text("cat\tcat that purrs\nbird\tbird with wings and feathers\n")
+    train = ("train", folder / "train.jsonl", "--out", model, "-q", "--names", names)
+    labelry(*train)
+    new = tmp_path / "new.csv"
+    new.write_text("text\na bird with feathers\n")
+    row = json.loads(labelry("predict", model, new, "-k", 1, "-q").stdout)
+    assert row["labels"] == ["bird"]
+    names.write_text("cat\tcat that purrs\nbird\n")
+    assert "names.tsv:2: found 'bird'" in labelry(*train, "-f", code=2).stderr
+
+
+def test_explain(folder: Path, tmp_path: Path) -> None:
+    model, text = folder / "tagger.labelry", "the cat purrs at a bone"
+    found = json.loads(labelry("explain", model, text, "-k", 1, "-n", 1, "--json").stdout)
+    (best,) = found["explanations"]
+    assert best["label"] == "cat"
+    assert len(best["supporting"]) == 1
+    assert best["supporting"][0][0] in {"cat", "purrs", "cat purrs"}
+    listed = sum(value for _, value in best["supporting"] + best["opposing"])
+    assert best["bias"] + listed + best["rest"] == pytest.approx(best["margin"])
+    shown = labelry("explain", model, text, "--label", "dog").stdout
+    assert shown.startswith("dog: 0.")
+    assert "bone" in shown
+    first = json.loads((folder / "test.jsonl").read_text().splitlines()[0])["labels"]
+    row = labelry("explain", model, folder / "test.jsonl", "-k", 1, "--json").stdout
+    assert json.loads(row)["explanations"][0]["label"] in first
+    assert (
+        "has 15 rows"
+        in labelry("explain", model, folder / "test.jsonl", "--row", 15, code=2).stderr
+    )
+    other = labelry("explain", folder / "model.labelry", text, code=2).stderr
+    assert "only a tagger can explain itself" in other

@@ -29,3 +29,14 @@ def test_phrases_are_tagged_with_their_category() -> None:
     assert chapters == 22
     again = icd10cm()
     assert again.test.texts == test.texts
+
+
+@pytest.mark.slow
+def test_full_codes_are_tested_on_inclusion_terms() -> None:
+    train, test, titles, edges = icd10cm(full_codes=True)
+    assert train.n_labels == len(titles) > 40_000
+    assert 2_000 < test.n_rows < 5_000
+    assert not set(test.texts or ()) & set(train.texts or ())
+    assert not set(test.texts or ()) & set(titles.values())
+    assert set(titles.values()) <= set(train.texts or ())
+    assert ("A00", "A00.0") in edges

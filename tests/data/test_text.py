@@ -220,6 +220,7 @@ def test_character_ngrams_weigh_as_much_as_words():
     assert features.vocabulary_ == words.get_feature_names_out().tolist()
     assert features.char_vocabulary_ == chars.get_feature_names_out().tolist()
     names = features.get_feature_names_out().tolist()
+    assert features.names_of([0, len(names) - 1]) == [names[0], names[-1]]
     assert len(set(names)) == len(names) == features.n_features_out_ == X.shape[1]
     assert "cat" in names
     assert "char:cat" in names

@@ -77,7 +77,7 @@ def test_evidence_is_score_share_rank_and_what_is_known_of_the_label() -> None:
     candidates = np.array([[0, 2, 3, -1], [1, -1, -1, -1]], dtype=np.int32)
     first = np.array([[0.2, 0.8, 0.2, 9.0], [0.5, 9.0, 9.0, 9.0]], dtype=np.float32)
     second = np.array([[-1.0, -2.0, -4.0, 9.0], [0.0, 9.0, 9.0, 9.0]], dtype=np.float32)
-    known = np.array([5.0, 6.0, 7.0, 8.0], dtype=np.float32)
+    known = np.array([[5.0, 7.0, 8.0, 9.0], [6.0, 9.0, 9.0, 9.0]], dtype=np.float32)
     F = evidence(candidates, [first, second], known)
     assert_allclose(
         F[0],

@@ -31,7 +31,7 @@ def made(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     candidates[:, -1] = np.where(rng.random(N) < 0.5, -1, M - 1)
     a, b = rng.random((2, N, M), dtype=np.float32)
     hits = (rng.random((N, M)) < expit(8 * (a + b) - 11)) & (candidates >= 0)
-    return candidates, evidence(candidates, [a, b], np.zeros(M, dtype=np.float32)), hits
+    return candidates, evidence(candidates, [a, b], np.zeros((N, M), dtype=np.float32)), hits
 
 
 def top(candidates: np.ndarray, S: np.ndarray, hits: np.ndarray) -> float:

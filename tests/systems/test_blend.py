@@ -1,4 +1,7 @@
-"""The blend: better than its parts, never worse, calibrated, deterministic, kept whole."""
+"""The blend: better than its parts, never worse, calibrated, deterministic, kept whole.
+
+Labels by name, labels and rows that come later, and what the ranking serves.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 
-from labelry.metrics import ndcg_at_k, precision_at_k
+from labelry.metrics import inverse_propensity, micro_f1, ndcg_at_k, precision_at_k, psp_at_k
 from labelry.systems import blend
 from labelry.systems.blend import Blend
 from labelry.systems.registry import SYSTEMS, load
@@ -18,9 +21,13 @@ from labelry.systems.retrieval import JUDGES
 OPTIONS = {"n_trees": 1, "embedding_dim": 15, "n_jobs": 1}
 
 
+WORDS = np.random.default_rng(99).dirichlet(np.full(150, 0.05), size=40)  # of each label
+NAMES = csr_array(np.where(WORDS > 0.05, WORDS, 0).astype(np.float32))
+HIDDEN = [37, 38, 39]  # labels that come later
+
+
 def documents(n: int, seed: int = 0) -> tuple[csr_array, csr_array]:
     """Words of one to three labels each, with many words that say nothing."""
-    words = np.random.default_rng(99).dirichlet(np.full(150, 0.05), size=40)
     rng = np.random.default_rng(seed)
     popular = 1 / np.arange(1, 41)
     Y = np.zeros((n, 40), dtype=np.float32)
@@ -28,7 +35,7 @@ def documents(n: int, seed: int = 0) -> tuple[csr_array, csr_array]:
     for i in range(n):
         labels = rng.choice(40, size=rng.integers(1, 4), replace=False, p=popular / popular.sum())
         Y[i, labels] = 1
-        mixed = 0.5 * words[labels].mean(axis=0) + 0.5 / 150
+        mixed = 0.5 * WORDS[labels].mean(axis=0) + 0.5 / 150
         X[i] = np.log1p(rng.multinomial(12, mixed))
     return csr_array(X), csr_array(Y)
 
@@ -69,16 +76,18 @@ def test_where_a_judge_alone_is_better_it_ranks_alone(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         blend.Blend,
         "_unseen_log_odds",
-        lambda self, candidates, F, *rest: worst * F[..., 0],  # the tree's, upside down
+        lambda self, fit, candidates, F, *rest: worst * F[..., 0],  # the tree's, upside down
     )
     model = Blend(**OPTIONS).fit(X, Y)
     assert model.reranker_ is None
-    assert not model.probabilities
+    assert model.probabilities
     best = max(JUDGES, key=model.held_out_ndcg_.__getitem__)
     assert model.judge_ == best
     _, candidates, F = next(model.retrievers_.judged(blend.scaled_rows(X), 30, 1))
     scores = np.where(candidates >= 0, F[..., 3 * JUDGES.index(best)], -np.inf)
-    assert_array_equal(model.topk_ids(X, 1)[1][:, 0], scores.max(axis=1))
+    expected = model.calibration_.probabilities(scores.max(axis=1))
+    assert_array_equal(model.topk_ids(X, 1)[1][:, 0], expected)
+    assert abs(expected.mean() - precision_at_k(Y, model.topk_ids(X, 1)[0], 1)) < 0.2
 
 
 def test_near_duplicates_do_not_flatter_neighbours() -> None:
@@ -152,9 +161,185 @@ def test_parameters_out_of_range() -> None:
         ({"embedding_dim": 0}, "embedding_dim must be at least 1, got 0"),
         ({"n_candidates": 0}, "n_candidates must be at least 1, got 0"),
         ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
+        ({"objective": "fame"}, "objective must be one of precision, propensity, f1; got 'fame'"),
         ({"reranker": "magic"}, "reranker must be one of average, logistic, boosted; got 'magic'"),
         ({"held_out": 1.0}, r"held_out must be at least 0 and below 1, got 1\.0"),
         ({"similarity": 0.0}, r"similarity must be positive, got 0\.0"),
     ):
         with pytest.raises(ValueError, match=message):
             Blend(**options).fit(X, Y)
+
+
+def found(model: Blend, label: int) -> float:
+    """Share of new rows of a label whose five best labels have it."""
+    X, Y = documents(600, seed=1)
+    rows = np.flatnonzero(Y[:, [label]].toarray())
+    return float((model.topk_ids(X[rows], 5)[0] == label).any(axis=1).mean())
+
+
+def without(labels: list[int]) -> tuple[csr_array, csr_array]:
+    """Rows that have none of the labels."""
+    X, Y = documents(900)
+    rows = np.flatnonzero(Y[:, labels].sum(axis=1) == 0)
+    return X[rows], Y[rows]
+
+
+@pytest.fixture(scope="module")
+def zero_shot() -> Blend:
+    return Blend(**OPTIONS).fit(*without(HIDDEN), label_features=NAMES)
+
+
+def test_labels_without_rows_are_found_by_their_names(zero_shot: Blend) -> None:
+    assert list(zero_shot.held_out_ndcg_) == [*JUDGES, "names", "blend"]
+    assert zero_shot.label_counts_[HIDDEN].tolist() == [0, 0, 0]
+    plain = Blend(**OPTIONS).fit(*without(HIDDEN))
+    assert [found(plain, label) for label in HIDDEN] == [0, 0, 0]
+    assert np.mean([found(zero_shot, label) for label in HIDDEN]) > 0.3
+    X, Y = documents(600, seed=1)
+    rows = np.flatnonzero(Y[:, HIDDEN].sum(axis=1) == 0)
+    better = ndcg_at_k(Y[rows], zero_shot.topk_ids(X[rows], 5)[0], 5)
+    assert better > ndcg_at_k(Y[rows], plain.topk_ids(X[rows], 5)[0], 5) + 0.005
+
+
+def test_labels_that_are_added_are_as_those_without_rows(zero_shot: Blend) -> None:
+    X, Y = without(HIDDEN)
+    model = Blend(**OPTIONS).fit(X, Y[:, :37], label_features=NAMES[:37])
+    model.add_labels(NAMES[37:38], [37]).add_labels(NAMES[38:].toarray(), [38, 39])
+    assert model.classes_.tolist() == list(range(40))
+    assert_array_equal(model.label_counts_, zero_shot.label_counts_)
+    assert model.predict(X[:3]).shape == (3, 40)
+    for label in HIDDEN:
+        assert abs(found(model, label) - found(zero_shot, label)) < 0.25
+    with pytest.raises(ValueError, match=r"classes must be \[40\], got \[3\]"):
+        model.add_labels(NAMES[:1], [3])
+    with pytest.raises(ValueError, match=r"label_features must have shape \(1, 150\)"):
+        model.add_labels(NAMES[:2], [40])
+    with pytest.raises(ValueError, match="fitted with label_features"):
+        Blend(**OPTIONS).fit(*documents(30)).add_labels(NAMES[:1], [40])
+
+
+@pytest.mark.parametrize("with_names", [True, False])
+def test_rows_that_come_later_vote(with_names: bool) -> None:
+    X, Y = documents(900)
+    Y = Y[:, [*range(2, 40), 0, 1]]  # the two labels with the most rows come later
+    early = np.flatnonzero(Y[:, [38, 39]].sum(axis=1) == 0)
+    late = np.setdiff1d(np.arange(900), early)
+    names = NAMES[2:] if with_names else None
+    model = Blend(**OPTIONS).fit(X[early], Y[early][:, :38], label_features=names)
+    tree = model.retrievers_.tree
+    model.partial_fit(X[late[:100]], Y[late[:100]]).partial_fit(X[late[100:]], Y[late[100:]])
+    assert model.n_rows_ == 900
+    assert model.classes_.tolist() == list(range(40))
+    assert_array_equal(model.label_counts_, Y.sum(axis=0))
+    assert model.retrievers_.tree is tree
+    new_X, new_Y = documents(400, seed=1)
+    new_Y = new_Y[:, [*range(2, 40), 0, 1]]
+    labels = model.topk_ids(new_X, 5)[0]
+    whole = Blend(**OPTIONS).fit(X, Y).topk_ids(new_X, 5)[0]
+    for label in (38, 39):
+        rows = np.flatnonzero(new_Y[:, [label]].toarray())
+        assert (labels[rows] == label).any(axis=1).mean() > 0.7
+    assert ndcg_at_k(new_Y, labels, 5) > ndcg_at_k(new_Y, whole, 5) - 0.1
+
+
+def test_the_centroids_of_rows_that_come_later_are_running_means() -> None:
+    X, Y = documents(300)
+    for rows in (X, X.toarray()):
+        model = (
+            Blend(**OPTIONS, held_out=0.0).fit(rows[:200], Y[:200]).partial_fit(rows[200:], Y[200:])
+        )
+        expected = Blend(**OPTIONS, held_out=0.0).fit(rows, Y).retrievers_
+        grown = model.retrievers_
+        np.testing.assert_allclose(grown.lengths, expected.lengths, rtol=0.02)
+        cosine = (grown.centroids * expected.centroids).sum(axis=1)
+        # Small entries of sparse centroids are not kept, so not added up either.
+        assert cosine[expected.counts > 0].min() > (0.95 if rows is X else 0.9999)
+
+
+def test_texts_take_names_as_texts_and_new_rows_in_the_same_form() -> None:
+    texts = ["a red cat", "the cat sat", "the blue dog", "a dog", "an owl at night"] * 20
+    y = [["cat"], ["cat"], ["dog"], ["dog", "big"], []] * 20
+    names = ["large", "cat", "dog"]
+    model = Blend(**OPTIONS).fit(texts, y, label_features=names)
+    model.add_labels(["owl night"], ["owl"])
+    assert model.classes_.tolist() == ["big", "cat", "dog", "owl"]
+    assert "owl" in model.predict_topk(["an owl"], 2)[0][0]
+    model.partial_fit(["a dog at night", "the cat"], [["wolf", "dog"], []])
+    assert model.classes_.tolist() == ["big", "cat", "dog", "owl", "wolf"]
+    assert model.label_counts_.tolist() == [20, 40, 41, 0, 1]
+    fresh = Blend(**OPTIONS).partial_fit(texts, y)
+    assert_array_equal(
+        fresh.predict_topk(texts[:5])[1], Blend(**OPTIONS).fit(texts, y).predict_topk(texts[:5])[1]
+    )
+    with pytest.raises(ValueError, match="X has 1 rows but Y has 2"):
+        model.partial_fit(["a dog"], [["dog"], []])
+    assert model.label_counts_.tolist() == [20, 40, 41, 0, 1]
+
+
+def test_a_grown_model_is_saved_whole(zero_shot: Blend, tmp_path: Path) -> None:
+    X, Y = documents(100, seed=2)
+    paths = (tmp_path / "a", tmp_path / "b")
+    for path in paths:
+        model = Blend(**OPTIONS).fit(*without(HIDDEN), label_features=NAMES)
+        model.add_labels(NAMES[:1], [40]).partial_fit(X, csr_array(Y.toarray()[:, [*range(40), 0]]))
+        model.save(path)
+    for file in paths[0].iterdir():
+        assert file.read_bytes() == (paths[1] / file.name).read_bytes()
+    loaded = load(paths[0])
+    for ours, theirs in zip(loaded.topk_ids(X, 5), model.topk_ids(X, 5), strict=True):
+        assert_array_equal(ours, theirs)
+    for grown in (model, loaded):  # arrays of a loaded model are read-only
+        grown.add_labels(NAMES[:1], [41]).partial_fit(X[:3], csr_array((3, 42), dtype=np.float32))
+    assert_array_equal(loaded.topk_ids(X, 5)[1], model.topk_ids(X, 5)[1])
+
+
+def test_propensities_move_rare_labels_up(model: Blend) -> None:
+    X, Y = documents(600, seed=1)
+    rare = Blend(**OPTIONS, objective="propensity").fit(*documents(1200))
+    weights = inverse_propensity(model.label_counts_, 1200)
+    labels, scores = rare.topk_ids(X, 3)
+    assert psp_at_k(Y, labels, 3, weights) > psp_at_k(Y, model.topk_ids(X, 3)[0], 3, weights) + 0.01
+    assert not rare.probabilities
+    assert (np.diff(scores, axis=1) <= 0).all()
+    by_label = dict(zip(*(a[0].tolist() for a in model.topk_ids(X[:1], 40)), strict=True))
+    np.testing.assert_allclose(
+        scores[0], [by_label[label] * weights[label] for label in labels[0]], rtol=1e-5
+    )
+    before = rare.label_weights_.copy()
+    rare.partial_fit(X, Y)
+    assert (rare.label_weights_ < before)[:5].all()
+
+
+def test_f1_has_its_own_threshold(model: Blend) -> None:
+    X, Y = documents(600, seed=1)
+    best = Blend(**OPTIONS, objective="f1").fit(*documents(1200))
+    assert_array_equal(best.topk_ids(X, 5)[0], model.topk_ids(X, 5)[0])
+    assert model.threshold == 0.5
+    assert best.threshold == best.threshold_
+    # Of calibrated probabilities, the best threshold is half the best F1 (Lipton et al., 2014).
+    assert abs(best.threshold_ - micro_f1(Y, best.predict(X)) / 2) < 0.12
+    labels, scores = best.topk_ids(X, 40)
+    assert best.predict(X).nnz == ((scores >= best.threshold_) & (labels >= 0)).sum()
+
+
+def test_odd_names() -> None:
+    X, Y = documents(200)
+    nothing = csr_array((40, 150), dtype=np.float32)
+    some = NAMES.tolil()
+    some[::2] = 0
+    for names in (nothing, csr_array(some), csr_array(np.ones((40, 150), dtype=np.float32))):
+        labels, scores = Blend(**OPTIONS).fit(X, Y, label_features=names).topk_ids(X, 5)
+        assert_array_equal(labels < 0, np.isneginf(scores))
+        assert precision_at_k(Y, labels, 1) > 0.5
+    dense = Blend(**OPTIONS).fit(X.toarray(), Y, label_features=NAMES.toarray())
+    assert dense.retrievers_.names.features.shape == (40, 150)
+    assert precision_at_k(Y, dense.topk_ids(X.toarray(), 1)[0], 1) > 0.5
+    few = Blend(**OPTIONS).fit(
+        X[:40], csr_array(np.eye(40, 41)), label_features=NAMES[[*range(40), 0]]
+    )
+    assert few.judge_ == "tree"  # nothing was held out, and still the name counts
+    assert few.topk_ids(NAMES[:1], 2)[0].tolist()[0].count(40) == 1
+    for n_labels in (1, 2):
+        ones = csr_array(np.ones((100, n_labels)))
+        alone = Blend(**OPTIONS).fit(np.ones((100, 2)), ones, label_features=np.ones((n_labels, 2)))
+        assert alone.topk_ids(np.ones((2, 2)), 2)[0][:, 0].tolist() == [0, 0]

@@ -162,7 +162,7 @@ def test_similar_labels() -> None:
         names, cosine = model.similar_labels(label, k=3)
         assert names[0] == label ^ 1
         assert cosine[0] == pytest.approx(1.0, abs=1e-3)
-    with pytest.raises(ValueError, match="unknown label 'x'"):
+    with pytest.raises(ValueError, match="one of the 20 labels of the model, got 'x'"):
         model.similar_labels("x")
 
 

@@ -147,6 +147,19 @@ def test_path_weights_explain_the_score(n_trees: int) -> None:
         assert_allclose(score, each_tree.mean(), rtol=1e-4)
 
 
+@pytest.mark.parametrize("n_trees", [1, 2])
+def test_labels_of_the_same_words_are_similar(n_trees: int) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 40
+    X = np.eye(20, dtype=np.float32)[y // 2]  # a word for each pair of labels
+    own = np.eye(40, dtype=np.float32)[y] * rng.integers(0, 2, (600, 1))  # and at times its own
+    model = LinearLabelTree(n_trees=n_trees, depth=2, branching=6)
+    model.fit(np.hstack([X, 0.5 * own]).astype(np.float32), y)
+    assert model.label_vectors().shape == (40, 40)
+    near = [model.similar_labels(label, 1)[0][0] for label in range(40)]
+    assert np.mean(np.array(near) == np.arange(40) ^ 1) > 0.9
+
+
 def test_a_saved_model_predicts_the_same(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"{LinearLabelTree.__module__}:LinearLabelTree"
     monkeypatch.setitem(registry.SYSTEMS, "linear-tree", name)

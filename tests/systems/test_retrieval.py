@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, issparse
 
+from labelry.decoders.lexical import label_names
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.systems import retrieval
 from labelry.systems.retrieval import JUDGES, Retrievers, fit_retrievers, label_centroids
@@ -73,7 +74,9 @@ def test_centroids_are_unit_means_without_small_entries(rows: tuple[Matrix, csr_
     X, Y = rows
     dense = X.toarray() if issparse(X) else X
     means = scaled_rows(Y.toarray().T @ dense)
-    found = label_centroids(X, Y)
+    sums = csr_array(Y.T) @ X
+    found, lengths = label_centroids(sums)
+    assert_allclose(lengths, np.linalg.norm(Y.toarray().T @ dense, axis=1), rtol=1e-5)
     assert issparse(found) == issparse(X)
     if issparse(X):
         assert np.abs(found.data).min() >= 0.03
@@ -81,6 +84,46 @@ def test_centroids_are_unit_means_without_small_entries(rows: tuple[Matrix, csr_
         found = found.toarray()
     assert_allclose(found, means, atol=1e-6)
     assert not found[-1].any()
+
+
+def test_names_propose_and_judge_and_centroids_stand_in(
+    rows: tuple[Matrix, csr_array], fitted: Retrievers
+) -> None:
+    X, _ = rows
+    names = np.random.default_rng(1).random((C, D), dtype=np.float32)
+    names[::3] = 0
+    named = fitted._replace(names=label_names(names))
+    assert named.judges == (*JUDGES, "names")
+    _, labels, F = next(named.judged(X, 4, n_jobs=1))
+    assert F.shape[-1] == 3 * 6 + 1
+    sparse = csr_array(X)
+    for row, proposed in zip(labels, named.names.nearest(sparse, 4)[0], strict=True):
+        assert set(proposed.tolist()) - {-1} <= set(row.tolist())
+    products = sparse.toarray() @ scaled_rows(names).T
+    centroids = fitted.centroids.toarray() if issparse(fitted.centroids) else fitted.centroids
+    products[:, ::3] = (sparse.toarray() @ centroids.T)[:, ::3]
+    expected = np.where(labels < 0, 0, np.take_along_axis(products, labels.clip(0), axis=1))
+    assert_allclose(F[..., 15], expected, atol=1e-5)
+
+
+def test_for_labels_that_came_later_the_votes_stand_in(
+    rows: tuple[Matrix, csr_array], fitted: Retrievers
+) -> None:
+    X, Y = rows
+    more = csr_array(np.hstack([np.zeros((N, C)), np.ones((N, 1))]).astype(np.float32))
+    grown = fitted.with_labels(1).with_rows(X, more)
+    assert grown.counts.tolist() == [*fitted.counts.tolist(), N]
+    assert fitted.neighbours.labels.shape == (N, C)  # what was there is not touched
+    assert grown.neighbours.labels.shape == (2 * N, C + 1)
+    _, labels, F = next(grown.judged(X, 4, n_jobs=1))
+    late = labels == C
+    assert late.any(axis=1).all()
+    assert (F[..., 3][late] > 0).all()
+    for judge in ("tree", "low rank"):
+        assert_array_equal(F[..., 3 * JUDGES.index(judge)][late], F[..., 3][late])
+    other = (labels >= 0) & (labels < C - 1)
+    assert (F[..., 0][other] != F[..., 3][other]).any()
+    assert_array_equal(grown.taught, [*(Y.sum(axis=0) > 0), False])
 
 
 def test_many_rows_are_searched_in_lists(

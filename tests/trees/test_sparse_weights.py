@@ -40,6 +40,15 @@ def test_chunks_hold_what_was_put_in() -> None:
     assert weights.entry_start.dtype == np.int32
 
 
+def test_weights_by_node() -> None:
+    weights, matrices = random_weights()
+    nodes = weights.by_node(TREE, 50).toarray()
+    for node, W in matrices.items():
+        children = slice(TREE.first_child[node], TREE.first_child[node + 1])
+        assert_array_equal(nodes[children], W.toarray().T)
+    assert not nodes[0].any()
+
+
 def test_features_are_found_and_others_are_not() -> None:
     weights, matrices = random_weights()
     for node, W in matrices.items():

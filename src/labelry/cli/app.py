@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from labelry._version import __version__
-from labelry.cli import data_commands, model_commands, structure_commands
+from labelry.cli import (
+    compare_command,
+    data_commands,
+    demo_command,
+    explain_command,
+    model_commands,
+    serve_command,
+    structure_commands,
+)
 from labelry.cli.system_flags import SystemCommand
 from labelry.errors import DataError, LabelryError, ModelError
 
@@ -27,10 +35,15 @@ app = typer.Typer(
 app.command("train", cls=SystemCommand)(model_commands.train)
 app.command("predict")(model_commands.predict)
 app.command("evaluate")(model_commands.evaluate)
+app.command("compare")(compare_command.compare)
+app.command("explain")(explain_command.explain)
 app.command("embed", cls=SystemCommand)(model_commands.embed)
 app.command("inspect")(model_commands.inspect)
+app.command("serve")(serve_command.serve)
 app.command("tree")(structure_commands.tree)
 app.command("topics")(structure_commands.topics)
+app.command("demo")(demo_command.demo)
+app.command("similar")(structure_commands.similar)
 app.command("stats")(data_commands.stats)
 app.command("convert")(data_commands.convert)
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from labelry.cli import options
-from labelry.cli.options import print_json, progress_shown
+from labelry.cli.options import print_json, progress_shown, warnings_told
 from labelry.cli.reading import Reading, reads_data
-from labelry.cli.system_flags import check_applies, given_parameters
+from labelry.cli.system_flags import TAGGER, check_applies, given_parameters
 
 if TYPE_CHECKING:
     from labelry.estimator import LabelRanker
@@ -30,8 +30,20 @@ def train(
     data: Annotated[Path, typer.Argument(metavar="TRAIN", help="Training data, any format.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Model directory to write.")],
     system: Annotated[
-        str, typer.Option("--system", help="What to train; see the parameters below.")
-    ] = "one-vs-rest",
+        str,
+        typer.Option(
+            "--system", help="What to train; see the parameters below.", show_default="the tagger"
+        ),
+    ] = TAGGER,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            "--names",
+            metavar="FILE",
+            help="Names or descriptions of labels, for the tagger: a line 'label<TAB>name' each, "
+            "or .csv or .jsonl with label and name. Labels without rows are then predicted too.",
+        ),
+    ] = None,
     seed: options.Seed = 0,
     force: options.Force = False,
     json: options.Json = False,
@@ -41,17 +53,20 @@ def train(
 ) -> None:
     """Train a model and write it to a directory.
 
-    Example: labelry train train.jsonl.gz --out tagger.labelry --system one-vs-rest --loss logistic
+    Without --system it is the tagger, which needs no tuning; --quality says what to spend time on.
+
+    Example: labelry train train.jsonl.gz --out tagger.labelry --quality best --budget 10m
     """
-    from labelry import modelfile
+    from labelry import memory, modelfile
     from labelry.progress import phase
 
     estimator = _estimator(context, system, seed, reading.jobs)
     modelfile.check_writable(out, force=force)  # before an hour of training, not after
-    with progress_shown(quiet):
+    with_names = {} if names is None else {"names": _names(names, system)}
+    with progress_shown(quiet), warnings_told():
         dataset = reading.read(data)
         start = time.perf_counter()
-        model = estimator.fit_dataset(dataset)
+        model = estimator.fit_dataset(dataset, **with_names)
         seconds = time.perf_counter() - start
         with phase(f"saving {out.name}"):
             model.set_params(n_jobs=None)  # of this run, not of the model
@@ -65,15 +80,25 @@ def train(
                 "labels": dataset.n_labels,
                 "seconds": round(seconds, 3),
                 "bytes": size,
+                "peak_bytes": memory.peak(),
                 "out": str(out),
             }
         )
     elif not quiet:
         typer.echo(
             f"trained {system} on {dataset.n_rows:,} rows and {dataset.n_labels:,} labels in "
-            f"{seconds:.1f} s; {size / 1e6:,.1f} MB in {out}",
+            f"{seconds:.1f} s with at most {memory.human(memory.peak())} of memory; "
+            f"{size / 1e6:,.1f} MB in {out}",
             err=True,
         )
+
+
+def _names(file: Path, system: str) -> dict[str, str]:
+    from labelry.data.names import read_names
+
+    if system != TAGGER:
+        raise typer.BadParameter(f"--names is for the tagger, not for {system}")
+    return read_names(file)
 
 
 def _estimator(context: typer.Context, system: str, seed: int, jobs: int | None) -> LabelRanker:
@@ -151,7 +176,7 @@ def predict(
     from labelry.progress import phase
 
     ranker = load_model(model, reading.jobs)
-    blocks = reading.unlabelled_blocks(file, n_features=_width(ranker))
+    blocks = reading.unlabelled_blocks(file, n_features=width(ranker))
     with (
         progress_shown(quiet),
         output(out, force) as target,
@@ -200,7 +225,7 @@ def evaluate(
 
     ranker = load_model(model, reading.jobs)
     with progress_shown(quiet):
-        dataset = reading.read(data, n_features=_width(ranker))
+        dataset = reading.read(data, n_features=width(ranker))
         result = measure(
             ranker,
             dataset,
@@ -212,7 +237,7 @@ def evaluate(
     if json:
         print_json(result)
     else:
-        _print_measures(result)
+        print_measures(result)
 
 
 def _cutoffs(text: str) -> tuple[int, ...]:
@@ -225,7 +250,7 @@ def _cutoffs(text: str) -> tuple[int, ...]:
     return ks
 
 
-def _print_measures(result: dict[str, Any]) -> None:
+def print_measures(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -289,7 +314,12 @@ def load_model(path: Path, jobs: int | None) -> LabelRanker:
     return load(path).set_params(n_jobs=jobs)
 
 
-def _width(ranker: LabelRanker) -> int | None:
+def label_of(ranker: LabelRanker, text: str) -> str | int:
+    """A label as the model has it: a number, where its labels are numbers."""
+    return int(text) if ranker.classes_.dtype.kind in "iu" and text.isdigit() else text
+
+
+def width(ranker: LabelRanker) -> int | None:
     """Features that a model expects, where it was trained on features."""
     return None if ranker.text_features_ is not None else ranker.n_features_in_
 

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -39,6 +40,18 @@ def progress_shown(quiet: bool) -> Iterator[None]:
             yield
     finally:
         log.removeHandler(handler)
+
+
+@contextmanager
+def warnings_told() -> Iterator[None]:
+    """Print warnings as a line on standard error, without the line of code that they come from."""
+
+    def tell(message: Warning | str, *_: Any, **__: Any) -> None:
+        typer.echo(f"labelry: warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        yield
 
 
 def print_json(value: dict[str, Any]) -> None:

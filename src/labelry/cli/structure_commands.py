@@ -1,16 +1,19 @@
-"""labelry tree | topics: what a model has learnt about its labels."""
+"""labelry tree | topics | similar: what a model has learnt about its labels."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from labelry.cli import options
-from labelry.cli.model_commands import Model, load_model, output
+from labelry.cli.model_commands import Model, label_of, load_model, output
 from labelry.cli.options import print_json
+
+if TYPE_CHECKING:
+    from labelry.estimator import LabelRanker
 
 PICTURES = (".svg", ".png", ".pdf")
 
@@ -126,3 +129,37 @@ def topics(
         texts = (" ".join(map(str, row[part])) for part in ("words", "labels"))
         table.add_row(str(row["topic"]), f"{100 * row['share']:.2f} %", *texts)
     Console().print(table)
+
+
+def similar(
+    model: Model,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="Name of a label.")],
+    k: Annotated[int, typer.Option("-k", help="Labels to show.", min=1)] = 10,
+    json: options.Json = False,
+) -> None:
+    """Show the labels most like one, by the vectors that the model learnt for them.
+
+    Example: labelry similar tagger.labelry knee -k 5
+    """
+    ranker = load_model(model, None)
+    own = label_of(ranker, label)
+    labels, cosines = ranker.similar_labels(own, k)
+    pairs = list(zip(labels.tolist(), cosines.tolist(), strict=True))
+    if json:
+        found = [{"label": name, "cosine": round(value, 6)} for name, value in pairs]
+        print_json({"label": own, "similar": found})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    titles = dict(zip(ranker.classes_.tolist(), _titles(ranker), strict=True))
+    table = Table("label", "cosine", "name" if any(titles.values()) else "")
+    for name, value in pairs:
+        table.add_row(str(name), f"{value:.3f}", titles[name])
+    Console().print(table)
+
+
+def _titles(ranker: LabelRanker) -> list[str]:
+    """What the names of labels stand for, where a model was told."""
+    names = getattr(ranker, "names_", None)
+    return [""] * len(ranker.classes_) if names is None else names.tolist()

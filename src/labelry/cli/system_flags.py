@@ -17,6 +17,7 @@ import typer
 import typer.core
 import typer.main
 
+TAGGER = "tagger"  # what is trained when no system is named
 _ELSEWHERE = {"random_state", "n_jobs"}  # --seed and --jobs
 _GIVEN = "labelry.parameters"  # key in the context of the command
 _PANEL = "Parameters of the systems"
@@ -59,7 +60,7 @@ def _system_options() -> list[Any]:
     defaults: dict[str, dict[str, Any]] = {}  # parameter -> system -> default
     hints: dict[str, list[Any]] = {}
     helps: dict[str, str] = {}
-    for system in SYSTEMS:
+    for system in (TAGGER, *SYSTEMS):
         cls = system_class(system)
         documented = parameter_help(cls.__doc__ or "")
         types_of = get_type_hints(cls.__init__)

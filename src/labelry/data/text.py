@@ -133,6 +133,15 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         ]
         return np.array(names, dtype=object)
 
+    def names_of(self, columns: Iterable[int]) -> list[str]:
+        """Names of a few columns, as `get_feature_names_out` has them for all."""
+        check_is_fitted(self)
+        n_words = len(self._tables[0])
+        return [
+            self._tables[0].name(j) if j < n_words else f"char:{self._tables[1].name(j - n_words)}"
+            for j in columns
+        ]
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Return the fitted state as plain data: a dict for JSON, and arrays."""
         check_is_fitted(self)
@@ -294,6 +303,9 @@ class _Vocabulary:
     def names(self) -> list[str]:
         return self.terms
 
+    def name(self, column: int) -> str:
+        return self.terms[column]
+
     def find(self, terms: _Terms) -> NDArray[np.int32]:
         """Find the column of each term; -1 for an unknown one."""
         return kernels.find_terms(*self._table, *terms)
@@ -310,7 +322,10 @@ class _Buckets:
         return self.n_buckets
 
     def names(self) -> list[str]:
-        return [f"hash{j}" for j in range(self.n_buckets)]
+        return [self.name(j) for j in range(self.n_buckets)]
+
+    def name(self, column: int) -> str:
+        return f"hash{column}"
 
     def find(self, terms: _Terms) -> NDArray[np.int32]:
         """Find the bucket of each term."""

@@ -79,13 +79,13 @@ def evidence(candidates: Ints, scores: Sequence[F32], known: F32, n_jobs: int = 
     """Features (n, m, 3 n_judges + 1) of the candidates; zeros where there is none.
 
     For each judge its score, the share of the best score of the row (0 unless that is positive)
-    and the rank, which counts the candidates of a larger score; then `known`, a number for each
-    label, such as the logarithm of its frequency.
+    and the rank, which counts the candidates of a larger score; then `known`, (n, m), what is known
+    of the label without looking at the row, such as the logarithm of its frequency.
     """
     out = np.zeros((*candidates.shape, PER_JUDGE * len(scores) + 1), dtype=np.float32)
     for judge, part in enumerate(scores):
         _in_threads(_judged, (candidates, part, PER_JUDGE * judge, out), n_jobs)
-    out[..., -1] = np.where(candidates >= 0, known[candidates], 0)
+    out[..., -1] = np.where(candidates >= 0, known, 0)
     return out
 
 

@@ -118,7 +118,8 @@ class Ridge:
         solver = {"cholesky": self._cholesky, "dual": self._dual, "cg": self._cg}[self.method]
         Z = solver(Q, max(regularization, _MINIMUM) * self.energy or 1.0, start)
         intercept = self.label_sums @ Q / self.total - self.mean @ Z
-        return LinearMap(Z, intercept.astype(np.float32))
+        # By rows: a prediction takes a few of them.
+        return LinearMap(np.ascontiguousarray(Z), intercept.astype(np.float32))
 
     def gram_times(self, P: F32, regularization: float) -> F32:
         """``(Xc'Xc + r I) P`` for the centred features, in one pass."""

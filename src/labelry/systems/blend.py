@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import check_at_least, check_one_of, check_positive
+from labelry.decoders.calibration import Calibration, fit_calibration
 from labelry.decoders.evidence import PER_JUDGE
+from labelry.decoders.lexical import LabelNames, label_names
 from labelry.decoders.rerank import Kind, Reranker, as_probabilities, best_candidates, fit_reranker
-from labelry.estimator import LabelRanker
+from labelry.decoders.strangers import StrangerReranker, fit_with_strangers
+from labelry.estimator import LabelRanker, encoded
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match
 from labelry.progress import phase
 from labelry.systems.hold_out import held_out_rows, near_duplicates
-from labelry.systems.retrieval import JUDGES, Retrievers, fit_retrievers
+from labelry.systems.new_labels import encoded_again, further_classes, name_features
+from labelry.systems.objectives import OBJECTIVES, Objective, f1_threshold, label_weights, weighted
+from labelry.systems.retrieval import JUDGES, NAMES, Retrievers, fit_retrievers
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
 _MOST_ROWS = 20_000  # to hold out: more make no better re-ranker
 _FEW_ROWS = 20  # held out that cannot judge anybody
+_HALF = 0.5  # probability from which a label is rather true than not
 
 
 class Blend(LabelRanker):
     """Candidates from a linear label tree and from neighbours in an embedding, re-ranked.
 
-    Both propose labels; they, the low-rank scores of the embedding and the centroids of the labels
-    judge each candidate; and a small model, fitted on rows that none of them has seen, turns
-    what they say into a probability. Choose it for accuracy: it is at least as good on held-out
-    rows as the best of its parts, or else ranks as that part does.
+    Both propose labels, and so do the names of labels if there are any; they, the low-rank scores
+    of the embedding and the centroids of the labels judge each candidate; and a small model,
+    fitted on rows that none of them has seen, turns what they say into a probability. Choose it
+    for accuracy: it is at least as good on held-out rows as the best of its parts, or else ranks
+    as that part does.
 
     Parameters
     ----------
@@ -44,10 +54,14 @@ class Blend(LabelRanker):
     n_neighbors : int
         Training rows that vote; more find more labels.
     n_candidates : int
-        Labels that the tree and the neighbours propose, each. Larger finds more of the labels
-        beyond the first few, and is slower.
+        Labels that the tree, the neighbours and the names propose, each. Larger finds more of the
+        labels beyond the first few, and is slower.
     reranker : {"average", "logistic", "boosted"}
         "logistic" is quickest and best with few rows, "boosted" trees with many; "average" of both.
+    objective : {"precision", "propensity", "f1"}
+        What the ranking serves. "precision": the most probable labels first. "propensity": labels
+        that are rare, and so often forgotten, are moved up (PSP@k). "f1" ranks as "precision", but
+        `predict` takes as many labels as give the best micro F1 on held-out rows.
     held_out : float
         Share of the rows that the re-ranker is fitted on, at most 20,000 of them, by judges that
         were fitted on the others. Afterwards the judges are fitted on all rows.
@@ -62,17 +76,29 @@ class Blend(LabelRanker):
     Attributes
     ----------
     retrievers_ : Retrievers
-    reranker_ : Reranker or None
+    reranker_ : Reranker, StrangerReranker or None
         None where a judge alone is better.
     judge_ : str or None
         That judge.
+    calibration_ : Calibration or None
+        What makes probabilities of the scores of that judge.
+    threshold_ : float
+        Score from which `predict` says yes in the multilabel case.
+    label_weights_ : array (n_labels,) or None
+        Inverse propensities, for that objective.
     held_out_ndcg_ : dict
         nDCG@5 on the held-out rows, of each judge by its name and of their "blend".
 
     Notes
     -----
-    Scores are probabilities, as far as the rows held out are like those to come; those of a judge
-    alone are not calibrated. Only candidates are ranked: there may be fewer than k of them.
+    Scores are probabilities, as far as the rows held out are like those to come. With propensities
+    a score is the probability over the propensity: an estimate of how likely the label should be
+    there, noted or not, which may be above 1. Only candidates are ranked: there may be fewer
+    than k of them.
+
+    Labels without rows are known by name only. The re-ranker learns what a name is worth from
+    labels all of whose rows were held out, or else from the rarest; where a judge ranks alone, the
+    cosine of row and name stands for the score of such a label.
 
     Training takes two to four times as long as that of the parts: they are fitted twice, the
     re-ranker three times. Fewer than 80 rows are not held out: the tree alone ranks.
@@ -95,6 +121,7 @@ class Blend(LabelRanker):
         n_neighbors: int = 100,
         n_candidates: int = 30,
         reranker: Kind = "average",
+        objective: Objective = "precision",
         held_out: float = 0.25,
         similarity: float = 0.8,
         random_state: int | None = 0,
@@ -105,6 +132,7 @@ class Blend(LabelRanker):
         self.n_neighbors = n_neighbors
         self.n_candidates = n_candidates
         self.reranker = reranker
+        self.objective = objective
         self.held_out = held_out
         self.similarity = similarity
         self.random_state = random_state
@@ -112,14 +140,97 @@ class Blend(LabelRanker):
 
     @property
     def probabilities(self) -> bool:  # type: ignore[override]
-        """Whether the scores are probabilities: those of a re-ranker are."""
-        return getattr(self, "reranker_", None) is not None
+        """Whether the scores are probabilities: if rows could be held out, and without weights."""
+        fitted = (getattr(self, name, None) for name in ("reranker_", "calibration_"))
+        return any(part is not None for part in fitted) and self.objective != "propensity"
 
-    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+    @property
+    def threshold(self) -> float:  # type: ignore[override]
+        """Score from which `predict` says yes in the multilabel case."""
+        return getattr(self, "threshold_", _HALF)
+
+    def fit(self, X: Any, y: Any, *, label_features: Any = None) -> Self:
+        """Learn to rank labels.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix (n_rows, n_features), or list of str
+        y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
+        label_features : sparse or dense matrix (n_labels, n_features), optional
+            Names or descriptions of the labels as rows of X would be, in the order of `classes_`;
+            zeros for a label without a name. If X are texts, a list of texts is taken too. Labels
+            without a single row can be predicted by their names.
+        """
+        return self._fit_encoded(X, *encoded(y), label_features=label_features)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Take in further rows, with old labels or new ones, without training anew.
+
+        The rows become neighbours that vote, and count in the centroids and the frequencies of
+        their labels. Tree, embedding, re-ranker and text features stay as they are: for a label
+        that the tree does not know, the votes stand in. Fit anew when many rows have come.
+
+        Each call copies the rows so far, so give many rows at a time. If the model is not fitted
+        yet, this is `fit`.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`, and in the same forms. Further columns of an indicator are new labels.
+        classes
+            Not used: new labels may come with any call. scikit-learn's callers give it.
+        """
+        if not hasattr(self, "retrievers_"):
+            return self.fit(X, y)
+        matrix = self._features(X)
+        Y, new = encoded_again(y, self.classes_, self.form_)
+        if Y.shape[0] != matrix.shape[0]:
+            raise ValueError(f"X has {matrix.shape[0]} rows but Y has {Y.shape[0]}")
+        with self._threads():
+            self._partial_fit(matrix, Y)
+        self._note_labels(new)
+        return self
+
+    def add_labels(self, label_features: Any, classes: Any) -> Self:
+        """Take in labels without rows, which can be predicted by their names at once.
+
+        Parameters
+        ----------
+        label_features : sparse or dense matrix (n_new, n_features)
+            As in `fit`, which must have been given some.
+        classes : list (n_new,)
+            Labels that the model does not have. They are appended to `classes_`; of an indicator
+            they are the numbers of the next columns.
+        """
+        check_is_fitted(self)
+        new = further_classes(classes, self.classes_, self.form_)
+        self._add_labels(self._checked_names(label_features, len(new), self._n_features()))
+        self._note_labels(new)
+        return self
+
+    def _note_labels(self, new: NDArray[Any]) -> None:
+        if len(new):
+            self.classes_ = np.concatenate([self.classes_, new])
+        self.label_counts_ = self.retrievers_.counts
+        self.n_rows_ = int(self.retrievers_.neighbours.labels.shape[0])
+
+    def label_vectors(self) -> F32:
+        """The label vectors of the embedding (n_labels, k); zeros for labels that came later."""
+        check_is_fitted(self)
+        return self.retrievers_.embedding.label_vectors()
+
+    def _fit(
+        self, X: Matrix, Y: csr_array, rng: np.random.Generator, label_features: Any = None
+    ) -> None:
         self._check_parameters()
         X = scaled_rows(X)
-        self.reranker_: Reranker | None = None
+        names = None
+        if label_features is not None:
+            names = label_names(self._checked_names(label_features, Y.shape[1], X.shape[1]))
+        self.reranker_: Reranker | StrangerReranker | None = None
+        self.calibration_: Calibration | None = None
         self.judge_: str | None = JUDGES[0]
+        self.threshold_ = _HALF
         self.held_out_ndcg_: dict[str, float] = {}
         with phase("near-duplicates"):
             groups = near_duplicates(X, self.similarity)
@@ -127,17 +238,47 @@ class Blend(LabelRanker):
         held_out = held_out_rows(groups, n_wanted, rng)
         if held_out.sum() >= _FEW_ROWS:
             seen, unseen = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-            judges = self._fit_retrievers(X[seen], Y[seen], rng)
+            judges = self._fit_retrievers(X[seen], Y[seen], names, rng)
             self._fit_reranker(judges, X[unseen], Y[unseen], groups[unseen], rng)
-        self.retrievers_ = self._fit_retrievers(X, Y, rng)
+        self._set_retrievers(self._fit_retrievers(X, Y, names, rng))
 
-    def _fit_retrievers(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> Retrievers:
+    def _partial_fit(self, X: Matrix, Y: csr_array) -> None:
+        """`partial_fit` on clean matrices; columns of Y after the known labels are new ones."""
+        retrievers = self.retrievers_
+        n_more = Y.shape[1] - len(retrievers.counts)
+        if n_more:
+            retrievers = retrievers.with_labels(n_more)
+        self._set_retrievers(retrievers.with_rows(scaled_rows(X), Y, resolve_jobs(self.n_jobs)))
+
+    def _add_labels(self, features: Matrix) -> None:
+        """`add_labels` on a clean matrix."""
+        if self.retrievers_.names is None:
+            raise ValueError("add_labels needs a model that was fitted with label_features")
+        self._set_retrievers(self.retrievers_.with_labels(features.shape[0], features))
+
+    def _set_retrievers(self, retrievers: Retrievers) -> None:
+        self.retrievers_ = retrievers
+        n_rows = retrievers.neighbours.labels.shape[0]
+        self.label_weights_ = label_weights(self.objective, retrievers.counts, n_rows)
+
+    def _checked_names(self, label_features: Any, n_labels: int, n_features: int) -> Matrix:
+        return name_features(
+            label_features, n_labels, n_features, getattr(self, "text_features_", None)
+        )
+
+    def _n_features(self) -> int:
+        return int(self.retrievers_.centroids.shape[1])
+
+    def _fit_retrievers(
+        self, X: Matrix, Y: csr_array, names: LabelNames | None, rng: np.random.Generator
+    ) -> Retrievers:
         return fit_retrievers(
             X,
             Y,
             n_trees=self.n_trees,
             embedding_dim=self.embedding_dim,
             n_neighbors=self.n_neighbors,
+            names=names,
             rng=rng,
             n_jobs=self.n_jobs,
         )
@@ -159,10 +300,13 @@ class Blend(LabelRanker):
         candidates, F = (np.concatenate(part) for part in zip(*parts, strict=True))
         hits = match(Y, candidates).hits
         with phase("re-ranker"):
-            S = self._unseen_log_odds(candidates, F, hits, groups, rng)
+            fit = fit_reranker if judges.names is None else fit_with_strangers
+            fit = partial(fit, kind=self.reranker, rng=rng)
+            S = self._unseen_log_odds(fit, candidates, F, hits, groups, rng)
             if S is None:
                 return
-            scores = {name: _alone(candidates, F, name) for name in JUDGES} | {"blend": S}
+            scores = {name: _alone(judges, candidates, F, name) for name in judges.judges}
+            scores["blend"] = as_probabilities(S)
             k = min(5, candidates.shape[1])
             self.held_out_ndcg_ = {
                 name: ndcg_at_k(Y, best_candidates(candidates, S, k)[0], k)
@@ -171,12 +315,17 @@ class Blend(LabelRanker):
             best = max(scores, key=self.held_out_ndcg_.__getitem__)
             if best == "blend":
                 self.judge_ = None
-                self.reranker_ = fit_reranker(candidates, F, hits, kind=self.reranker, rng=rng)
+                self.reranker_ = fit(candidates, F, hits)
             else:
                 self.judge_ = best
+                self.calibration_ = fit_calibration(scores[best], hits)
+                scores[best] = self._calibrated(scores[best])
+            if self.objective == "f1":
+                self.threshold_ = f1_threshold(scores[best], hits, Y.nnz)
 
     def _unseen_log_odds(
         self,
+        fit: Callable[..., Reranker | StrangerReranker | None],
         candidates: Ints,
         F: F32,
         hits: NDArray[np.bool_],
@@ -187,9 +336,7 @@ class Blend(LabelRanker):
         half = held_out_rows(groups, len(groups) // 2, rng)
         S = np.empty(candidates.shape, dtype=np.float32)
         for rows in (half, ~half):
-            model = fit_reranker(
-                candidates[~rows], F[~rows], hits[~rows], kind=self.reranker, rng=rng
-            )
+            model = fit(candidates[~rows], F[~rows], hits[~rows])
             if model is None:
                 return None
             S[rows] = model.log_odds(candidates[rows], F[rows], resolve_jobs(self.n_jobs))
@@ -202,21 +349,34 @@ class Blend(LabelRanker):
         blocks = self.retrievers_.judged(scaled_rows(X), self.n_candidates, n_jobs)
         for rows, candidates, F in blocks:
             if self.reranker_ is None:
-                S = _alone(candidates, F, self.judge_ or JUDGES[0])
+                S = _alone(self.retrievers_, candidates, F, self.judge_ or JUDGES[0])
+                S = self._calibrated(S)
             else:
                 S = as_probabilities(self.reranker_.log_odds(candidates, F, n_jobs))
+            S = weighted(candidates, S, self.label_weights_)
             labels[rows], scores[rows] = best_candidates(candidates, S, k, n_jobs)
         return labels, scores
+
+    def _calibrated(self, scores: F32) -> F32:
+        return scores if self.calibration_ is None else self.calibration_.probabilities(scores)
 
     def _check_parameters(self) -> None:
         for name in ("n_trees", "embedding_dim", "n_neighbors", "n_candidates"):
             check_at_least(name, getattr(self, name), 1)
         check_one_of("reranker", self.reranker, ("average", "logistic", "boosted"))
+        check_one_of("objective", self.objective, OBJECTIVES)
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must be at least 0 and below 1, got {self.held_out}")
         check_positive("similarity", self.similarity)
 
 
-def _alone(candidates: Ints, F: F32, judge: str) -> F32:
-    """Scores of one judge; minus infinity where there is no candidate."""
-    return np.where(candidates >= 0, F[..., PER_JUDGE * JUDGES.index(judge)], -np.inf)
+def _alone(retrievers: Retrievers, candidates: Ints, F: F32, judge: str) -> F32:
+    """Scores of one judge; minus infinity where there is no candidate.
+
+    Of a label without rows only the name is known: it is the score, whoever judges.
+    """
+    judges = retrievers.judges
+    S = F[..., PER_JUDGE * judges.index(judge)]
+    if NAMES in judges:
+        S = np.where(F[..., -1] == 0, F[..., PER_JUDGE * judges.index(NAMES)], S)
+    return np.where(candidates >= 0, S, -np.inf)

@@ -152,7 +152,7 @@ class PCA(Rembrandt):
         else:
             components = components_of(dim)
         x, _, y, total = rows.totals()
-        W = components.vectors
+        W = np.ascontiguousarray(components.vectors)
         means = rows.cross("Y", "X", W) / np.maximum(y, 1)[:, None].astype(np.float32)
         offset: F32 = -(x / total @ W).astype(np.float32)
         vectors = np.asarray(means + offset, dtype=np.float32)

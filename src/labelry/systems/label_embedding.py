@@ -187,18 +187,6 @@ class Rembrandt(LabelRanker):
         with self._threads():
             return self._embed(self._features(X))
 
-    def similar_labels(self, label: Any, k: int = 10) -> tuple[NDArray[Any], F32]:
-        """The k labels nearest to `label` in the embedding, and their cosine similarities."""
-        check_is_fitted(self)
-        found = np.flatnonzero(self.classes_ == label)
-        if not len(found):
-            raise ValueError(f"unknown label {label!r}")
-        V = scaled_rows(self.label_embedding_)
-        cosine = V @ V[found[0]]
-        cosine[found[0]] = -np.inf
-        order = np.argsort(-cosine, kind="stable")[: min(k, len(V) - 1)]
-        return self.classes_[order], cosine[order]
-
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator, weights: Any = None) -> None:
         self._check_parameters()
         X = self._scaled(X)

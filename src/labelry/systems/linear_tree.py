@@ -13,6 +13,7 @@ from labelry.checks import check_at_least, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.linalg.sketch import randomized_eigh
 from labelry.progress import phase
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.linear_train import train_linear
@@ -26,6 +27,8 @@ Ints = NDArray[np.integer]
 _FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and quick enough
 _TOLERANCE = 0.1
 _MAX_SWEEPS = 20
+_VECTOR_DIM = 100  # of label vectors
+_SHARE_OF_SETS = 0.1  # in them, of the classifiers of sets that a label is in
 
 
 class LinearLabelTree(LabelRanker):
@@ -176,6 +179,24 @@ class LinearLabelTree(LabelRanker):
             beam_width=self.beam_width,
             n_jobs=resolve_jobs(self.n_jobs),
         )
+
+    def label_vectors(self) -> F32:
+        """What speaks for each label on the way to it, in few dimensions (n_labels, k)."""
+        check_is_fitted(self)
+        nodes = self.weights_.by_node(self.tree_, self.n_columns_)
+        nodes.data = np.maximum(nodes.data, 0)
+        nodes = scaled_rows(nodes)
+        share = np.where(self.tree_.label < 0, np.float32(_SHARE_OF_SETS), np.float32(1))
+        nodes.data *= np.repeat(share, np.diff(nodes.indptr))
+        A = scaled_rows(csr_array(self.tree_.label_sets.T @ nodes))
+        pairs = randomized_eigh(
+            lambda Q: A @ (A.T @ Q),
+            A.shape[0],
+            min(_VECTOR_DIM, *A.shape),
+            n_passes=3,
+            rng=np.random.default_rng(0),
+        )
+        return pairs.vectors * np.sqrt(np.maximum(pairs.values, 0))
 
     def path_weights(self, label: int) -> tuple[NDArray[np.int32], csr_array, F32]:
         """What speaks for a label, by its column number: the classifiers on the way to it.

@@ -39,15 +39,20 @@ SYSTEMS: dict[str, str] = {
 }
 
 
+# What `labelry train` makes without --system. It is built of systems, so it is not listed as one.
+_TAGGER = {"tagger": "labelry.systems.tagger:Tagger"}
+
+
 def system_class(name: str) -> type[LabelRanker]:
     """The estimator class of a system name.
 
     >>> system_class("one-vs-rest").__name__
     'OneVsRest'
     """
-    if name not in SYSTEMS:
+    homes = SYSTEMS | _TAGGER
+    if name not in homes:
         raise ValueError(f"unknown system {name!r}; there are: {', '.join(SYSTEMS)}")
-    module, _, cls = SYSTEMS[name].partition(":")
+    module, _, cls = homes[name].partition(":")
     return getattr(import_module(module), cls)
 
 
@@ -57,7 +62,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> LabelRanker:
     ``verify=False`` skips the checksums of the arrays, so that a large model opens at once.
     """
     file = modelfile.load(path, verify=verify)
-    if file.system not in SYSTEMS:
+    if file.system not in SYSTEMS | _TAGGER:
         raise ModelError(
             f"{path} holds a {file.system!r} model, which labelry here does not know; "
             f"it knows: {', '.join(SYSTEMS)}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, dia_array, issparse, vstack
 
 from labelry.decoders.evidence import (
     evidence,
@@ -17,7 +18,9 @@ from labelry.decoders.evidence import (
     sparse_inner_products,
     votes,
 )
-from labelry.decoders.neighbours import vote
+from labelry.decoders.growth import widened, with_rows
+from labelry.decoders.lexical import LabelNames
+from labelry.decoders.neighbours import Neighbours, vote
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.progress import phase
 from labelry.state import storable
@@ -27,9 +30,10 @@ from labelry.systems.linear_tree import LinearLabelTree
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
-# The order of the scores that `Retrievers.judged` gives. A further judge, such as the match of a
-# text with the name of a label, is one more name here and one more array there.
+# The order of the scores that `Retrievers.judged` gives. A further judge is one more name here
+# and one more array there.
 JUDGES = ("tree", "neighbours", "nearest neighbours", "low rank", "centroids")
+NAMES = "names"  # the last judge, where labels have names
 
 _BLOCK_ROWS = 1024
 _NEAREST = 10  # neighbours of the smaller neighbourhood
@@ -42,7 +46,7 @@ storable(Rembrandt)
 
 @storable
 class Retrievers(NamedTuple):
-    """A linear label tree, a label embedding with neighbours, and the centroids of the labels.
+    """A linear label tree, a label embedding with neighbours, centroids and names of the labels.
 
     Attributes
     ----------
@@ -50,24 +54,43 @@ class Retrievers(NamedTuple):
     embedding : Rembrandt
     centroids : csr_array or array (n_labels, n_features)
         Mean of the rows of each label, scaled to unit length.
-    log_counts : array (n_labels,)
-        log(1 + rows of the label).
+    lengths : array (n_labels,)
+        Of the sum of the rows of each label: with the centroid, what a running mean needs.
+    counts : array (n_labels,)
+        Rows of each label.
+    taught : bool array (n_labels,)
+        Labels that had rows when tree and embedding were fitted.
+    names : LabelNames or None
     """
 
     tree: LinearLabelTree
     embedding: Rembrandt
     centroids: Matrix
-    log_counts: F32
+    lengths: F32
+    counts: NDArray[np.int32]
+    taught: NDArray[np.bool_]
+    names: LabelNames | None = None
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The judges, in the order of their scores."""
+        return JUDGES if self.names is None else (*JUDGES, NAMES)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The rows that vote."""
+        return self.embedding.decoder_  # type: ignore[return-value]
 
     def judged(
         self, X: Matrix, n_candidates: int, n_jobs: int
     ) -> Iterator[tuple[slice, Ints, F32]]:
         """Blocks of rows with their candidates (n, m), -1 for none, and these ones' features.
 
-        Tree and neighbours propose `n_candidates` labels each; all judges score all of them, and
-        `labelry.decoders.evidence` makes features of the scores.
+        Tree, neighbours and names propose `n_candidates` labels each; all judges score all of
+        them, and `labelry.decoders.evidence` makes features of the scores.
         """
-        n_candidates = min(n_candidates, len(self.log_counts))
+        n_candidates = min(n_candidates, len(self.counts))
+        self.tree.n_jobs = self.embedding.n_jobs = n_jobs  # of this call, not of the training
         for start in range(0, X.shape[0], _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
             yield rows, *self._judge(X[rows], n_candidates, n_jobs)
@@ -75,30 +98,83 @@ class Retrievers(NamedTuple):
     def _judge(self, X: Matrix, n_candidates: int, n_jobs: int) -> tuple[Ints, F32]:
         by_tree, tree_scores = self.tree._topk(X, n_candidates)
         Z = self.embedding._embed(X)
-        near, weights = self._neighbours(Z, n_jobs)
+        near, weights = self._nearest(Z, n_jobs)
+        Y = self.neighbours.labels
         by_votes = np.empty_like(by_tree)
-        Y = self.embedding.decoder_.labels  # type: ignore[union-attr]
         vote(near, weights, Y, by_votes, np.empty_like(tree_scores), n_jobs)
-        labels = merged([by_tree, by_votes])
+        proposed = [by_tree, by_votes]
+        if self.names is not None:
+            proposed.append(self.names.nearest(csr_array(X), n_candidates, n_jobs)[0])
+        labels = merged(proposed)
+        voted = votes(labels, near, weights, Y, near.shape[1], n_jobs)
+        taught = self.taught[labels]  # of labels that came later, the votes stand in
+        by_centroid = self._centroid_scores(X, labels, n_jobs)
         scores = [
-            listed_scores(labels, by_tree, tree_scores, n_jobs),
-            votes(labels, near, weights, Y, near.shape[1], n_jobs),
+            np.where(taught, listed_scores(labels, by_tree, tree_scores, n_jobs), voted),
+            voted,
             votes(labels, near, weights, Y, _NEAREST, n_jobs),
-            inner_products(labels, Z, self.embedding.label_embedding_, n_jobs),  # z V'
-            self._centroid_scores(X, labels, n_jobs),
+            np.where(taught, self._low_rank_scores(Z, labels, n_jobs), voted),
+            by_centroid,
         ]
-        return labels, evidence(labels, scores, self.log_counts, n_jobs)
+        if self.names is not None:  # of labels without a name, the centroid stands in
+            by_name = self.names.scores(labels, csr_array(X), n_jobs)
+            scores.append(np.where(self.names.given(labels), by_name, by_centroid))
+        return labels, evidence(labels, scores, np.log1p(self.counts[labels]), n_jobs)
 
-    def _neighbours(self, Z: F32, n_jobs: int) -> tuple[Ints, F32]:
-        blocks = self.embedding.decoder_.nearest(Z, n_jobs)  # type: ignore[union-attr]
+    def _nearest(self, Z: F32, n_jobs: int) -> tuple[Ints, F32]:
+        blocks = self.neighbours.nearest(Z, n_jobs)
         near, weights = zip(*((near, weights) for _, near, weights in blocks), strict=True)
         return np.concatenate(near), np.concatenate(weights)
+
+    def _low_rank_scores(self, Z: F32, labels: Ints, n_jobs: int) -> F32:
+        return inner_products(labels, Z, self.embedding.label_embedding_, n_jobs)  # z V'
 
     def _centroid_scores(self, X: Matrix, labels: Ints, n_jobs: int) -> F32:
         if issparse(self.centroids):
             return sparse_inner_products(labels, csr_array(X), self.centroids, n_jobs)
         dense = X.toarray() if issparse(X) else X
         return inner_products(labels, dense, self.centroids, n_jobs)
+
+    def with_labels(self, n_more: int, features: Matrix | None = None) -> Retrievers:
+        """With further labels that have no rows; `features` of their names, or None."""
+        n_features = self.centroids.shape[1]
+        empty = csr_array((n_more, n_features), dtype=np.float32)
+        names = self.names
+        if names is not None:
+            names = names.followed_by(empty if features is None else features)
+        embedding = copy(self.embedding)
+        embedding.label_embedding_ = _padded(embedding.label_embedding_, n_more)
+        Y = self.neighbours.labels
+        labels = widened(Y, Y.shape[1] + n_more)
+        embedding.decoder_ = self.neighbours._replace(labels=labels)
+        sparse = issparse(self.centroids)
+        return self._replace(
+            embedding=embedding,
+            centroids=(
+                vstack([self.centroids, empty], format="csr")
+                if sparse
+                else _padded(self.centroids, n_more)
+            ),
+            lengths=_padded(self.lengths, n_more),
+            counts=_padded(self.counts, n_more),
+            taught=_padded(self.taught, n_more),
+            names=names,
+        )
+
+    def with_rows(self, X: Matrix, Y: csr_array, n_jobs: int = 1) -> Retrievers:
+        """With further rows of unit length: they vote, and count in centroids and frequencies."""
+        embedding = copy(self.embedding)
+        embedding.decoder_ = with_rows(self.neighbours, embedding._embed(X), Y, n_jobs)
+        sparse = issparse(self.centroids)
+        X = csr_array(X) if sparse else X.toarray() if issparse(X) else X
+        factor = dia_array((self.lengths[None], 0), shape=(len(self.lengths),) * 2)
+        centroids, lengths = label_centroids(factor @ self.centroids + csr_array(Y.T) @ X)
+        return self._replace(
+            embedding=embedding,
+            centroids=centroids,
+            lengths=lengths,
+            counts=self.counts + label_counts(Y),
+        )
 
 
 def fit_retrievers(
@@ -108,6 +184,7 @@ def fit_retrievers(
     n_trees: int,
     embedding_dim: int,
     n_neighbors: int,
+    names: LabelNames | None = None,
     rng: np.random.Generator,
     n_jobs: int | None,
 ) -> Retrievers:
@@ -123,15 +200,28 @@ def fit_retrievers(
     tree._fit(X, Y, rng)
     embedding._fit(X, Y, rng)
     with phase("label centroids"):
-        centroids = label_centroids(X, Y)
-    counts = np.bincount(Y.indices, minlength=Y.shape[1])
-    return Retrievers(tree, embedding, centroids, np.log1p(counts).astype(np.float32))
+        centroids, lengths = label_centroids(csr_array(Y.T) @ X)
+    counts = label_counts(Y)
+    return Retrievers(tree, embedding, centroids, lengths, counts, counts > 0, names)
 
 
-def label_centroids(X: Matrix, Y: csr_array) -> Matrix:
-    """Mean row of each label, of unit length; of sparse rows without its small entries."""
-    centroids = scaled_rows(csr_array(Y.T) @ X)
-    if issparse(centroids):
-        centroids.data[np.abs(centroids.data) < _LEAST_WEIGHT] = 0
-        centroids.eliminate_zeros()
-    return centroids
+def label_centroids(sums: Matrix) -> tuple[Matrix, F32]:
+    """Sums of rows scaled to unit length, sparse ones without small entries; and their lengths."""
+    if not issparse(sums):
+        return scaled_rows(sums), np.sqrt(np.einsum("ij,ij->i", sums, sums))
+    sums = csr_array(sums)
+    lengths = np.sqrt(np.asarray(sums.multiply(sums).sum(axis=1)).ravel())
+    centroids = scaled_rows(sums)
+    centroids.data[np.abs(centroids.data) < _LEAST_WEIGHT] = 0
+    centroids.eliminate_zeros()
+    return centroids, lengths.astype(np.float32)
+
+
+def label_counts(Y: csr_array) -> NDArray[np.int32]:
+    """Rows of each label."""
+    return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int32)
+
+
+def _padded(A: NDArray, n_more: int) -> NDArray:
+    """With further rows (or entries) of zeros."""
+    return np.concatenate([A, np.zeros((n_more, *A.shape[1:]), dtype=A.dtype)])

@@ -67,6 +67,14 @@ class SparseWeights(NamedTuple):
         rows = np.repeat(self.feature[slots], np.diff(start))
         return csr_array((self.weight[entries], (rows, self.child[entries])), shape=shape)
 
+    def by_node(self, tree: Tree, n_features: int) -> csr_array:
+        """Weights of every node, without bias, (n_nodes, n_features)."""
+        per_chunk = self.entry_start[self.slot_start[1:]] - self.entry_start[self.slot_start[:-1]]
+        nodes = np.repeat(tree.first_child[: len(per_chunk)], per_chunk) + self.child
+        features = np.repeat(self.feature, np.diff(self.entry_start))
+        shape = (tree.n_nodes, n_features)
+        return csr_array((self.weight, (nodes, features)), shape=shape)
+
 
 class Chunk(NamedTuple):
     """The weights of the children of one node; as in `SparseWeights`, counted from zero."""

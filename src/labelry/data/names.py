@@ -1,0 +1,59 @@
+"""Names or descriptions of labels from a file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from labelry.data.cells import bad, shown
+from labelry.data.tables import read_lines
+
+_HEADER = ["label", "name"]
+_COMPRESSIONS = {".gz", ".xz", ".zst"}
+
+
+def read_names(path: str | Path) -> dict[str, str]:
+    """Read the name of each label: ``{label: name}``.
+
+    Lines are ``label<TAB>name``, where further fields belong to the name; in a file called .csv
+    they are ``label,name`` with quotes as in RFC 4180, in one called .jsonl ``{"label": ...,
+    "name": ...}``. A first line of these two words is a header. The file may be compressed.
+
+    Raises
+    ------
+    DataError
+        Names the file and the line of what is not a label and its name, or a label named twice.
+    """
+    suffix = next((s for s in reversed(Path(path).suffixes) if s not in _COMPRESSIONS), "")
+    names: dict[str, str] = {}
+    for number, line in read_lines(path):
+        text = line.rstrip("\r\n")
+        if not text.strip():
+            continue
+        try:
+            label, name = _pair(text, suffix)
+        except (ValueError, KeyError, TypeError, csv.Error):
+            raise bad(shown(text), "a label and its name", path, number) from None
+        if number == 1 and [label, name] == _HEADER:
+            continue
+        if label in names:
+            raise bad(f"the label {shown(label)} again", "one name for each label", path, number)
+        names[label] = name
+    return names
+
+
+def _pair(text: str, suffix: str) -> tuple[str, str]:
+    """Label and name of a line; a ValueError, KeyError or TypeError if there are none."""
+    if suffix == ".jsonl":
+        record = json.loads(text)
+        label, name = str(record["label"]), record["name"]
+        if not isinstance(name, str):
+            raise TypeError
+        return label, name
+    fields: Iterator[str] = iter(next(csv.reader([text])) if suffix == ".csv" else text.split("\t"))
+    label, name = next(fields, "").strip(), " ".join(fields).strip()
+    if not (label and name):
+        raise ValueError
+    return label, name

@@ -1,0 +1,70 @@
+"""A re-ranker for labels of which only the name is known, beside the one for all others.
+
+What the judges say about a label without rows looks like the worst that they say about any other:
+no score, no votes. A model of all candidates would bury it. So such labels, the strangers, get a
+model of their own, of the match of their name with the row and of how well the best of the other
+candidates explains the row already.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelry.decoders.evidence import PER_JUDGE
+from labelry.decoders.rerank import Kind, Reranker, fit_reranker
+from labelry.state import storable
+
+F32 = NDArray[np.float32]
+Ints = NDArray[np.integer]
+Bools = NDArray[np.bool_]
+
+_ENOUGH_HITS = 200  # to learn from
+
+
+@storable
+class StrangerReranker(NamedTuple):
+    """Log odds of labels with rows by one re-ranker, of those without by another.
+
+    The last judge has the names; the last feature is 0 for a label without rows.
+    """
+
+    known: Reranker
+    strangers: Reranker
+
+    def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
+        """Log odds (n, m) of the candidates; minus infinity where there is none."""
+        strange = F[..., -1] == 0
+        S = self.known.log_odds(np.where(strange, -1, candidates), F, n_jobs)
+        only = np.where(strange, candidates, -1)
+        return np.where(strange, self.strangers.log_odds(only, _by_name(F, S), n_jobs), S)
+
+
+def fit_with_strangers(
+    candidates: Ints, F: F32, hits: Bools, *, kind: Kind, rng: np.random.Generator
+) -> Reranker | StrangerReranker | None:
+    """As `fit_reranker`, where the last judge has the names and the last feature is log(1 + rows).
+
+    The model of strangers learns from candidates without rows. Where fewer than 200 of them are
+    true, the rarest labels are taken for strangers too: as many as that needs.
+    """
+    known = fit_reranker(np.where(F[..., -1] == 0, -1, candidates), F, hits, kind=kind, rng=rng)
+    if known is None:
+        return fit_reranker(candidates, F, hits, kind=kind, rng=rng)
+    S = known.log_odds(candidates, F)
+    frequency = np.where(candidates >= 0, F[..., -1], np.inf)
+    of_hits = np.sort(frequency[hits])
+    most = of_hits[min(_ENOUGH_HITS, len(of_hits)) - 1]
+    rare = np.where(frequency <= most, candidates, -1)
+    strangers = fit_reranker(rare, _by_name(F, S), hits, kind=kind, rng=rng)
+    return known if strangers is None else StrangerReranker(known, strangers)
+
+
+def _by_name(F: F32, S: F32) -> F32:
+    """What the names say, and the best log odds of the row."""
+    best = S.max(axis=1, keepdims=True)
+    best = np.where(np.isneginf(best), 0, best)
+    names = F[..., -PER_JUDGE - 1 : -1]
+    return np.concatenate([names, np.broadcast_to(best, S.shape)[..., None]], axis=-1)

@@ -1,0 +1,94 @@
+"""Which features of a row speak for a label, and which against it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from labelry.decoders.evidence import PER_JUDGE
+from labelry.linalg.rows import Matrix
+from labelry.systems.linear_tree import LinearLabelTree
+from labelry.systems.retrieval import Retrievers
+
+Feature = str | int
+
+
+class Explanation(NamedTuple):
+    """Why a row has a label, or has it not.
+
+    ``bias + sum of for and against + rest`` is `margin`: the sum of the margins of the linear
+    classifiers on the way to the label, the mean of all trees. It is what the tree alone says.
+
+    Attributes
+    ----------
+    label : label
+    probability : float or None
+        As in prediction; None where the label is not among the candidates of the row.
+    supporting, opposing : list of (feature, contribution)
+        The strongest features for and against the label, strongest first. Features are words,
+        or numbers of columns.
+    rest : float
+        Contribution of the features that are not listed.
+    bias : float
+        What is added whatever the row.
+    margin : float
+    judges : dict
+        What each judge of a blend says: score of the tree, shares of the neighbours, ...; empty
+        where the tree alone judges, and where the label is not among the candidates.
+    """
+
+    label: Any
+    probability: float | None
+    supporting: list[tuple[Feature, float]]
+    opposing: list[tuple[Feature, float]]
+    rest: float
+    bias: float
+    margin: float
+    judges: dict[str, float]
+
+
+class Contributions(NamedTuple):
+    """What each feature of a row adds to the margin of a label, and what is added in any case."""
+
+    columns: NDArray[np.int32]
+    values: NDArray[np.float64]
+    bias: float
+
+    def strongest(self, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Places of the n largest values above 0 and of the n smallest below 0, largest first."""
+        order = np.argsort(-np.abs(self.values), kind="stable")
+        values = self.values[order]
+        return order[values > 0][:n], order[values < 0][:n]
+
+    def margin(self) -> float:
+        return self.bias + float(self.values.sum())
+
+
+def contributions(tree: LinearLabelTree, x: Matrix, label: int) -> Contributions:
+    """Of the features of a row of unit length; of all trees the mean.
+
+    Nothing for a label that came after the tree was trained.
+    """
+    row = csr_array(x)
+    if label >= len(tree.tree_.leaves().ptr) - 1:
+        return Contributions(row.indices[:0], np.zeros(0), 0.0)
+    _, weights, bias = tree.path_weights(label)
+    summed = np.asarray(weights[:, row.indices].sum(axis=0), dtype=np.float64).ravel()
+    n_trees = len(tree.roots_)
+    total = float(bias.sum(dtype=np.float64)) / n_trees
+    return Contributions(row.indices, summed * row.data / n_trees, total)
+
+
+def judgement(
+    retrievers: Retrievers, x: Matrix, label: int, n_candidates: int, n_jobs: int
+) -> dict[str, float]:
+    """What each judge says about a label of one row of unit length; empty if it is no candidate."""
+    _, candidates, F = next(retrievers.judged(x, n_candidates, n_jobs))
+    place = np.flatnonzero(candidates[0] == label)
+    if not len(place):
+        return {}
+    scores = F[0, place[0], : PER_JUDGE * len(retrievers.judges) : PER_JUDGE]
+    return dict(zip(retrievers.judges, scores.tolist(), strict=True))

@@ -1,0 +1,49 @@
+"""Calibration: probabilities come out right, the order stays, odd scores are taken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import expit
+
+from labelry.decoders.calibration import Calibration, fit_calibration
+
+
+def drawn(truth: Calibration, n: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    scores = rng.random((n, 2)).astype(np.float32)
+    return scores, rng.random((n, 2)) < truth.probabilities(scores)
+
+
+def test_finds_the_curve_that_hits_were_drawn_from() -> None:
+    truth = Calibration(1.3, 0.5, 0.4)
+    found = fit_calibration(*drawn(truth))
+    grid = np.linspace(0.01, 0.99, 50, dtype=np.float32)
+    assert_allclose(found.probabilities(grid), truth.probabilities(grid), atol=0.02)
+    s = 0.3
+    expected = expit(1.3 * np.log(s) - 0.5 * np.log(1 - s) + 0.4)
+    assert_allclose(truth.probabilities(np.float32([s])), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("truth", [Calibration(-0.5, 1.0, 0.0), Calibration(-1.0, -1.0, 0.0)])
+def test_the_order_of_scores_stays_whatever_the_hits(truth: Calibration) -> None:
+    found = fit_calibration(*drawn(truth))
+    assert found.low >= 0
+    assert found.high >= 0
+    assert (np.diff(found.probabilities(np.linspace(0, 1, 100, dtype=np.float32))) >= 0).all()
+
+
+def test_places_without_a_label_are_left_out_and_stay() -> None:
+    scores, hits = drawn(Calibration(1.0, 1.0, 0.0), 2000)
+    wider = np.concatenate([scores, np.full_like(scores, -np.inf)], axis=1)
+    found = fit_calibration(wider, np.concatenate([hits, np.zeros_like(hits)], axis=1))
+    assert found == fit_calibration(scores, hits)
+    assert np.isneginf(found.probabilities(wider)[:, 2:]).all()
+    assert found.probabilities(wider).dtype == np.float32
+
+
+def test_nothing_to_learn_from() -> None:
+    scores = np.array([[0.5, 0.9]], dtype=np.float32)
+    assert fit_calibration(scores, np.array([[True, True]])) is None
+    assert fit_calibration(scores, np.array([[False, False]])) is None
