@@ -52,10 +52,10 @@ def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
     Notes
     -----
     Let f be the rarest feature that two rows x, y share. Their cosine is at most the length of what
-    x has from f on, in order of frequency; so f is among the few rarest features of x where
-    that is at least `similarity`, and of y likewise. Rows are compared only if they share
-    such a feature: all near-duplicates are found, except for those that are more than 1,000 rows
-    apart in the list of every such feature that they share.
+    x has from f on, in order of frequency, times that of y; so f is among the few rarest features
+    of x where the first is at least `similarity`, and of y likewise. Rows are compared only if they
+    share such a feature and the product is large enough: all near-duplicates are found, except for
+    those that are more than 1,000 rows apart in the list of a feature that they share.
 
     Bayardo, Ma, Srikant: Scaling up all pairs similarity search, 2007.
     """
@@ -68,13 +68,15 @@ def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
     # Copies: sorting and eliminating work in place.
     X = csr_array((X.data, rarity[X.indices], X.indptr), shape=X.shape, copy=True)
     X.sort_indices()
-    rare = _tail_energy(X) >= similarity**2
-    prefix = csr_array((rare, X.indices, X.indptr), shape=X.shape, copy=True)
+    tail = np.sqrt(np.maximum(_tail_energy(X), 0))
+    rare = tail >= similarity
+    kept = np.where(rare, tail, 0).astype(np.float32)
+    prefix = csr_array((kept, X.indices, X.indptr), shape=X.shape, copy=True)
     prefix.eliminate_zeros()
     lists = csr_array(prefix.T)
     group = np.full(n, -1, dtype=np.int32)
-    rows, short = (X.indptr, X.indices, X.data), (prefix.indptr, prefix.indices)
-    _group_rows(*rows, *short, lists.indptr, lists.indices, similarity, _WINDOW, group)
+    rows, short, long = ((A.indptr, A.indices, A.data) for A in (X, prefix, lists))
+    _group_rows(*rows, *short, *long, similarity, _WINDOW, group)
     return group
 
 
@@ -91,14 +93,17 @@ def _group_rows(
     data: F32,
     prefix_indptr: Ints,
     prefix_indices: Ints,
+    prefix_tail: F32,
     list_indptr: Ints,
     list_rows: Ints,
+    list_tail: F32,
     similarity: float,
     window: int,
     group: I32,
 ) -> None:
     """Each row that is in no group yet begins one, of the later rows that are close to it."""
     x = np.zeros(list_indptr.size - 1, dtype=np.float32)
+    least = np.float32(similarity - 1e-5)  # rounding aside
     start = list_indptr[:-1].copy()  # of the rows after i in the list of a feature
     compared = np.full(group.size, -1, dtype=np.int32)  # the last row that a row was compared with
     for i in range(group.size):
@@ -115,7 +120,9 @@ def _group_rows(
             for q in range(start[f], min(start[f] + window, list_indptr[f + 1])):
                 j = list_rows[q]
                 if group[j] < 0 and compared[j] != i:
-                    compared[j] = i
+                    compared[j] = i  # f is the rarest that they share
+                    if prefix_tail[p] * list_tail[q] < least:
+                        continue
                     total = np.float32(0.0)
                     for e in range(indptr[j], indptr[j + 1]):
                         total += x[indices[e]] * data[e]
