@@ -87,12 +87,14 @@ def test_leaves_are_found_as_in_plain_python() -> None:
 
 def test_average_is_the_mean_of_the_log_odds() -> None:
     candidates, F, hits = made(0)
-    model = fit_reranker(candidates, F, hits, rng=np.random.default_rng(0))
+    model = fit_reranker(candidates, F, hits, kind="average", rng=np.random.default_rng(0))
     assert [type(part) for part in model.models] == [Logistic, Boosted]
     mean = sum(part.log_odds(candidates, F) for part in model.models) / 2
     listed = candidates >= 0
     assert_allclose(model.log_odds(candidates, F)[listed], mean[listed], rtol=1e-5)
-    few = fit_reranker(candidates[:50], F[:50], hits[:50], rng=np.random.default_rng(0))
+    few = fit_reranker(
+        candidates[:50], F[:50], hits[:50], kind="average", rng=np.random.default_rng(0)
+    )
     assert [type(part) for part in few.models] == [Logistic]
 
 
@@ -105,8 +107,8 @@ def test_logarithms_are_of_scores_and_ranks() -> None:
 def test_nothing_to_tell_apart() -> None:
     candidates, F, hits = made(0)
     rng = np.random.default_rng(0)
-    assert fit_reranker(candidates, F, np.zeros_like(hits), rng=rng) is None
-    assert fit_reranker(candidates, F, np.ones_like(hits), rng=rng) is None
+    assert fit_reranker(candidates, F, np.zeros_like(hits), kind="average", rng=rng) is None
+    assert fit_reranker(candidates, F, np.ones_like(hits), kind="average", rng=rng) is None
 
 
 def test_best_candidates_and_places_without_one() -> None:
@@ -119,7 +121,7 @@ def test_best_candidates_and_places_without_one() -> None:
 
 def test_saved_as_plain_arrays() -> None:
     candidates, F, hits = made(0)
-    model = fit_reranker(candidates, F, hits, rng=np.random.default_rng(0))
+    model = fit_reranker(candidates, F, hits, kind="average", rng=np.random.default_rng(0))
     arrays: dict[str, np.ndarray] = {}
     loaded = unpack(pack(model, "reranker", arrays), arrays)
     assert isinstance(loaded, Reranker)

@@ -7,8 +7,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.sparse import csr_array
 
-from labelry.linalg.sketch import estimated_trace, orthonormalize, randomized_eigh, randomized_svd
+from labelry.linalg.sketch import (
+    estimated_trace,
+    leading_vectors,
+    orthonormalize,
+    randomized_eigh,
+    randomized_svd,
+)
 
 
 def decaying(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -125,3 +132,13 @@ def test_estimated_trace() -> None:
     near = estimated_trace(lambda Q: A @ Q, 400, rng=np.random.default_rng(0))
     assert near == pytest.approx(np.trace(A), rel=0.05)
     assert near != pytest.approx(np.trace(A), rel=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_leading_vectors_keep_inner_products(sparse: bool) -> None:
+    rng = np.random.default_rng(0)
+    A = (rng.standard_normal((60, 5)) @ rng.standard_normal((5, 40))).astype(np.float32)
+    V = leading_vectors(csr_array(A) if sparse else A, 8)
+    assert V.shape == (60, 5)  # its rank
+    assert_allclose(V @ V.T, A @ A.T, rtol=1e-2, atol=0.05)
+    assert leading_vectors(A[:3], 8).shape == (3, 3)

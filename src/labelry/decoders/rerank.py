@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 
 from labelry.decoders.evidence import PER_JUDGE
 from labelry.linalg.parallel import run, spans
@@ -112,7 +113,7 @@ def with_logarithms(F: F32) -> F32:
 
 
 def fit_reranker(
-    candidates: Ints, F: F32, hits: Bools, *, kind: Kind = "average", rng: np.random.Generator
+    candidates: Ints, F: F32, hits: Bools, kind: Kind, rng: np.random.Generator
 ) -> Reranker | None:
     """Fit to candidates of rows that the judges have not seen.
 
@@ -153,14 +154,9 @@ def _fit_logistic(features: F32, true: Bools) -> Logistic:
 
 
 def _fit_boosted(features: F32, true: Bools, rng: np.random.Generator) -> Boosted:
-    model = HistGradientBoostingClassifier(
-        max_iter=_N_TREES,
-        max_leaf_nodes=_N_LEAVES,
-        min_samples_leaf=_LEAF_CANDIDATES,
-        l2_regularization=1.0,
-        early_stopping=False,
-        random_state=int(rng.integers(2**31)),
-    ).fit(features, true)
+    # One thread: those of OpenMP wait for each other at every step, for long where others work too.
+    with threadpool_limits(1, user_api="openmp"):
+        model = _boosting(rng).fit(features, true)
     trees = [stage[0].nodes for stage in model._predictors]
     roots = np.cumsum([0, *map(len, trees)])[:-1]
     nodes = np.concatenate(trees)
@@ -173,6 +169,17 @@ def _fit_boosted(features: F32, true: Bools, rng: np.random.Generator) -> Booste
         (first + nodes["left"]).astype(np.int32),
         (first + nodes["right"]).astype(np.int32),
         float(np.ravel(model._baseline_prediction)[0]),
+    )
+
+
+def _boosting(rng: np.random.Generator) -> HistGradientBoostingClassifier:
+    return HistGradientBoostingClassifier(
+        max_iter=_N_TREES,
+        max_leaf_nodes=_N_LEAVES,
+        min_samples_leaf=_LEAF_CANDIDATES,
+        l2_regularization=1.0,
+        early_stopping=False,
+        random_state=int(rng.integers(2**31)),
     )
 
 

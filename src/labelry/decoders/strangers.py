@@ -43,22 +43,22 @@ class StrangerReranker(NamedTuple):
 
 
 def fit_with_strangers(
-    candidates: Ints, F: F32, hits: Bools, *, kind: Kind, rng: np.random.Generator
+    candidates: Ints, F: F32, hits: Bools, kind: Kind, rng: np.random.Generator
 ) -> Reranker | StrangerReranker | None:
     """As `fit_reranker`, where the last judge has the names and the last feature is log(1 + rows).
 
     The model of strangers learns from candidates without rows. Where fewer than 200 of them are
     true, the rarest labels are taken for strangers too: as many as that needs.
     """
-    known = fit_reranker(np.where(F[..., -1] == 0, -1, candidates), F, hits, kind=kind, rng=rng)
+    known = fit_reranker(np.where(F[..., -1] == 0, -1, candidates), F, hits, kind, rng)
     if known is None:
-        return fit_reranker(candidates, F, hits, kind=kind, rng=rng)
+        return fit_reranker(candidates, F, hits, kind, rng)
     S = known.log_odds(candidates, F)
     frequency = np.where(candidates >= 0, F[..., -1], np.inf)
     of_hits = np.sort(frequency[hits])
     most = of_hits[min(_ENOUGH_HITS, len(of_hits)) - 1]
     rare = np.where(frequency <= most, candidates, -1)
-    strangers = fit_reranker(rare, _by_name(F, S), hits, kind=kind, rng=rng)
+    strangers = fit_reranker(rare, _by_name(F, S), hits, kind, rng)
     return known if strangers is None else StrangerReranker(known, strangers)
 
 

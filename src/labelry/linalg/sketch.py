@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from labelry.linalg.rows import Matrix
+
 F32 = NDArray[np.float32]
 Operator = Callable[[F32], F32]
 
@@ -168,3 +170,21 @@ def randomized_svd(
     s = np.sqrt(np.maximum(squares[::-1], 0.0)).astype(np.float32)
     R = R[:, ::-1].astype(np.float32)
     return AV @ (R / np.maximum(s, np.finfo(np.float32).tiny)), s, V @ R
+
+
+def leading_vectors(A: Matrix, rank: int, n_passes: int = 3) -> F32:
+    """The rows of A (n, d) in their `rank` leading directions: inner products are kept best.
+
+    Left singular vectors times singular values; fewer columns if A has a smaller rank.
+
+    >>> leading_vectors(np.diag(np.array([3.0, 2.0, 1.0], dtype=np.float32)), 1).round(2).shape
+    (3, 1)
+    """
+    pairs = randomized_eigh(
+        lambda Q: np.asarray(A @ (A.T @ Q)),
+        A.shape[0],
+        min(rank, *A.shape),
+        n_passes=n_passes,
+        rng=np.random.default_rng(0),
+    )
+    return pairs.vectors * np.sqrt(np.maximum(pairs.values, 0))

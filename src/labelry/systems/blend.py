@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,7 +16,7 @@ from labelry.decoders.lexical import LabelNames, label_names
 from labelry.decoders.rerank import Kind, Reranker, as_probabilities, best_candidates, fit_reranker
 from labelry.decoders.strangers import StrangerReranker, fit_with_strangers
 from labelry.estimator import LabelRanker, encoded
-from labelry.linalg.parallel import resolve_jobs
+from labelry.linalg.parallel import resolve_jobs, run
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match
@@ -215,9 +213,13 @@ class Blend(LabelRanker):
         self.n_rows_ = int(self.retrievers_.neighbours.labels.shape[0])
 
     def label_vectors(self) -> F32:
-        """The label vectors of the embedding (n_labels, k); zeros for labels that came later."""
+        """Centroids of the labels in few dimensions (n_labels, k); names where there are no rows.
+
+        On ICD-10-CM they have more labels of the same chapter side by side than the vectors of the
+        embedding have.
+        """
         check_is_fitted(self)
-        return self.retrievers_.embedding.label_vectors()
+        return self.retrievers_.label_vectors()
 
     def _fit(
         self, X: Matrix, Y: csr_array, rng: np.random.Generator, label_features: Any = None
@@ -300,11 +302,10 @@ class Blend(LabelRanker):
         candidates, F = (np.concatenate(part) for part in zip(*parts, strict=True))
         hits = match(Y, candidates).hits
         with phase("re-ranker"):
-            fit = fit_reranker if judges.names is None else fit_with_strangers
-            fit = partial(fit, kind=self.reranker, rng=rng)
-            S = self._unseen_log_odds(fit, candidates, F, hits, groups, rng)
-            if S is None:
+            found = self._rerankers(judges, candidates, F, hits, groups, rng)
+            if found is None:
                 return
+            reranker, S = found
             scores = {name: _alone(judges, candidates, F, name) for name in judges.judges}
             scores["blend"] = as_probabilities(S)
             k = min(5, candidates.shape[1])
@@ -315,7 +316,7 @@ class Blend(LabelRanker):
             best = max(scores, key=self.held_out_ndcg_.__getitem__)
             if best == "blend":
                 self.judge_ = None
-                self.reranker_ = fit(candidates, F, hits)
+                self.reranker_ = reranker
             else:
                 self.judge_ = best
                 self.calibration_ = fit_calibration(scores[best], hits)
@@ -323,24 +324,30 @@ class Blend(LabelRanker):
             if self.objective == "f1":
                 self.threshold_ = f1_threshold(scores[best], hits, Y.nnz)
 
-    def _unseen_log_odds(
+    def _rerankers(
         self,
-        fit: Callable[..., Reranker | StrangerReranker | None],
+        judges: Retrievers,
         candidates: Ints,
         F: F32,
         hits: NDArray[np.bool_],
         groups: Ints,
         rng: np.random.Generator,
-    ) -> F32 | None:
-        """Log odds of the candidates of each half of the rows, by a re-ranker of the other half."""
+    ) -> tuple[Reranker | StrangerReranker, F32] | None:
+        """A re-ranker, and the log odds of each half of the rows by one of the other half."""
+        fit = fit_reranker if judges.names is None else fit_with_strangers
+        n_jobs = resolve_jobs(self.n_jobs)
         half = held_out_rows(groups, len(groups) // 2, rng)
+        tasks = [
+            (candidates[rows], F[rows], hits[rows], self.reranker, own)
+            for rows, own in zip((half, ~half, half | ~half), rng.spawn(3), strict=True)
+        ]
+        of_half, of_others, of_all = run(fit, tasks, n_jobs)
+        if of_half is None or of_others is None or of_all is None:
+            return None
         S = np.empty(candidates.shape, dtype=np.float32)
-        for rows in (half, ~half):
-            model = fit(candidates[~rows], F[~rows], hits[~rows])
-            if model is None:
-                return None
-            S[rows] = model.log_odds(candidates[rows], F[rows], resolve_jobs(self.n_jobs))
-        return S
+        for rows, model in ((half, of_others), (~half, of_half)):
+            S[rows] = model.log_odds(candidates[rows], F[rows], n_jobs)
+        return of_all, S
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
         n_jobs = resolve_jobs(self.n_jobs)

@@ -13,7 +13,7 @@ from labelry.checks import check_at_least, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
-from labelry.linalg.sketch import randomized_eigh
+from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.linear_train import train_linear
@@ -189,14 +189,7 @@ class LinearLabelTree(LabelRanker):
         share = np.where(self.tree_.label < 0, np.float32(_SHARE_OF_SETS), np.float32(1))
         nodes.data *= np.repeat(share, np.diff(nodes.indptr))
         A = scaled_rows(csr_array(self.tree_.label_sets.T @ nodes))
-        pairs = randomized_eigh(
-            lambda Q: A @ (A.T @ Q),
-            A.shape[0],
-            min(_VECTOR_DIM, *A.shape),
-            n_passes=3,
-            rng=np.random.default_rng(0),
-        )
-        return pairs.vectors * np.sqrt(np.maximum(pairs.values, 0))
+        return leading_vectors(A, _VECTOR_DIM)
 
     def path_weights(self, label: int) -> tuple[NDArray[np.int32], csr_array, F32]:
         """What speaks for a label, by its column number: the classifiers on the way to it.

@@ -22,6 +22,7 @@ from labelry.decoders.growth import widened, with_rows
 from labelry.decoders.lexical import LabelNames
 from labelry.decoders.neighbours import Neighbours, vote
 from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
 from labelry.state import storable
 from labelry.systems.label_embedding import Rembrandt
@@ -38,6 +39,7 @@ NAMES = "names"  # the last judge, where labels have names
 _BLOCK_ROWS = 1024
 _NEAREST = 10  # neighbours of the smaller neighbourhood
 _MANY_ROWS = 20_000  # from which neighbours are looked for in lists
+_VECTOR_DIM = 100  # of label vectors
 _LEAST_WEIGHT = 0.03  # of a feature in a centroid of unit length; the smaller ones are dropped
 
 storable(LinearLabelTree)
@@ -134,6 +136,15 @@ class Retrievers(NamedTuple):
             return sparse_inner_products(labels, csr_array(X), self.centroids, n_jobs)
         dense = X.toarray() if issparse(X) else X
         return inner_products(labels, dense, self.centroids, n_jobs)
+
+    def label_vectors(self) -> F32:
+        """Centroids, or names of labels without rows, in at most 100 dimensions (n_labels, k)."""
+        A = self.centroids
+        if self.names is not None:
+            empty = (self.counts == 0).astype(np.float32)
+            by_name = dia_array((empty[None], 0), shape=(len(empty),) * 2) @ self.names.features
+            A = A + by_name
+        return leading_vectors(A, _VECTOR_DIM)
 
     def with_labels(self, n_more: int, features: Matrix | None = None) -> Retrievers:
         """With further labels that have no rows; `features` of their names, or None."""

@@ -1,0 +1,191 @@
+"""All labels on one plane, similar ones side by side, and in a few groups."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
+
+from labelry.linalg.clusters import nearest_centre, unit_centres
+from labelry.linalg.rows import scaled_rows
+from labelry.linalg.topk import topk_blocks
+
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+
+MOST_GROUPS = 12  # colours that can be told apart
+LEADERS = 3  # labels that a group is named by
+
+_UMAP_LABELS = 20_000  # up to which UMAP is worth its time: about a minute
+_LANDMARKS = 1_200  # labels, or centres of labels, that t-SNE places
+_LABELS_PER_GROUP = 5  # at least, on average
+_SAMPLE = 30_000  # labels that clusters are learnt from
+_FEW = 8  # labels up to which a circle says as much as any layout
+_GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
+
+
+class LabelMap(NamedTuple):
+    """Labels on a plane.
+
+    Attributes
+    ----------
+    points : array (n_labels, 2), float32
+        In the unit square; y grows upwards.
+    groups : array (n_labels,), uint8
+        At most `MOST_GROUPS`; the group with the most rows is 0.
+    leaders : array (n_groups, LEADERS), int32
+        The most frequent labels of each group, most frequent first; -1 where it has fewer.
+    """
+
+    points: F32
+    groups: NDArray[np.uint8]
+    leaders: I32
+
+
+def label_map(vectors: F32, counts: NDArray[np.integer], rng: np.random.Generator) -> LabelMap:
+    """Place labels by their vectors: the more alike (cosine), the nearer.
+
+    UMAP where it is installed (the ``map`` extra) and there are at most 20,000 labels. Otherwise
+    t-SNE places 1,200 centres of labels, and each label lies between the centres that it is most
+    like: seconds for 100,000 labels. Runs in one thread: a server has others to do its work.
+
+    Parameters
+    ----------
+    vectors : array (n_labels, k)
+        From `LabelRanker.label_vectors`.
+    counts : array (n_labels,)
+        Rows of each label.
+
+    References
+    ----------
+    van der Maaten, Hinton: Visualizing data using t-SNE, JMLR 2008.
+    McInnes, Healy, Melville: UMAP, arXiv 1802.03426.
+
+    Examples
+    --------
+    >>> found = label_map(np.eye(3, dtype=np.float32), np.ones(3), np.random.default_rng(0))
+    >>> found.points.shape, found.groups.tolist(), found.leaders.tolist()
+    ((3, 2), [0, 0, 0], [[0, 1, 2]])
+    """
+    if len(vectors) != len(counts):
+        raise ValueError(f"counts must have {len(vectors)} values, got {len(counts)}")
+    with threadpool_limits(1):
+        U = scaled_rows(np.ascontiguousarray(vectors, dtype=np.float32))
+        # Labels with equal vectors, such as zeros of labels without rows, have no direction from
+        # one another; a little noise gives them one.
+        U = U + rng.normal(0, 1e-3 / np.sqrt(max(1, U.shape[1])), U.shape).astype(np.float32)
+        groups = _grouped(U, np.asarray(counts), rng)
+        return LabelMap(_in_unit_square(_placed(U, rng)), groups, _leaders(groups, counts))
+
+
+def _placed(U: F32, rng: np.random.Generator) -> F32:
+    n = len(U)
+    if n <= _FEW:
+        angle = 2 * np.pi * np.arange(n) / n
+        return np.column_stack([np.cos(angle), np.sin(angle)]).astype(np.float32)
+    umap = _installed_umap() if n <= _UMAP_LABELS else None
+    if umap is not None:
+        return _umap(umap, U, rng)
+    return _tsne(U, rng) if n <= _LANDMARKS else _around_landmarks(U, rng)
+
+
+def _installed_umap() -> Any | None:
+    try:
+        from umap import UMAP
+    except ImportError:
+        return None
+    return UMAP
+
+
+def _umap(umap: Any, U: F32, rng: np.random.Generator) -> F32:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # says that a seed means one thread
+        neighbours = min(15, len(U) - 1)
+        layout = umap(metric="cosine", n_neighbors=neighbours, random_state=_seed(rng))
+        return layout.fit_transform(U)
+
+
+def _tsne(U: F32, rng: np.random.Generator) -> F32:
+    perplexity = min(30.0, (len(U) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=_seed(rng)).fit_transform(U)
+
+
+def _around_landmarks(U: F32, rng: np.random.Generator) -> F32:
+    """t-SNE of the centres of many small clusters, with the labels between and around them."""
+    landmarks = _centres(U, _LANDMARKS, rng)
+    plane = _tsne(np.ascontiguousarray(landmarks.T), rng)
+    near, cosine = topk_blocks(lambda rows: U[rows] @ landmarks, len(U), _LANDMARKS, 3)
+    # Between the three landmarks that it is most like, the nearest counting most ...
+    weight = np.exp(12 * (cosine - cosine[:, :1]))
+    weight /= weight.sum(axis=1, keepdims=True)
+    between = np.einsum("ij,ijk->ik", weight, plane[near])
+    # ... and turned out of the way of the others there, as seeds in a sunflower.
+    rank = _rank_within(near[:, 0], -cosine[:, 0])
+    spacing = _typical_distance(plane) / np.sqrt(len(U) / _LANDMARKS)
+    radius, angle = spacing * np.sqrt(rank) / 2, rank * _GOLDEN_ANGLE
+    seed = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+    return (between + seed).astype(np.float32)
+
+
+def _centres(U: F32, n_clusters: int, rng: np.random.Generator) -> F32:
+    """Unit centres (k, n_clusters) of clusters of labels: random labels, then two rounds of Lloyd.
+
+    Landmarks only need to lie where labels do, so a few rounds are enough.
+    """
+    start = np.sort(rng.choice(len(U), n_clusters, replace=False))
+    centres = np.ascontiguousarray(scaled_rows(U[start]).T)
+    for _ in range(2):
+        found = np.asarray(unit_centres(U, nearest_centre(U, centres), n_clusters))
+        centres = np.where(found.any(axis=0), found, centres)
+    return centres
+
+
+def _grouped(U: F32, counts: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.uint8]:
+    n_groups = int(np.clip(len(U) // _LABELS_PER_GROUP, 1, MOST_GROUPS))
+    means = KMeans(n_groups, n_init=3, random_state=_seed(rng))
+    sample = U if len(U) <= _SAMPLE else U[np.sort(rng.choice(len(U), _SAMPLE, replace=False))]
+    found = means.fit(sample).predict(U)
+    rows = np.bincount(found, counts, n_groups)
+    position = np.empty(n_groups, dtype=np.uint8)
+    position[np.argsort(-rows, kind="stable")] = np.arange(n_groups)
+    return position[found]
+
+
+def _leaders(groups: NDArray[np.uint8], counts: NDArray[np.integer]) -> I32:
+    rank = _rank_within(groups, -np.asarray(counts))
+    first = np.flatnonzero(rank < LEADERS)
+    leaders = np.full((int(groups.max(initial=0)) + 1, LEADERS), -1, dtype=np.int32)
+    leaders[groups[first], rank[first]] = first
+    return leaders
+
+
+def _rank_within(group: NDArray[np.integer], key: NDArray) -> NDArray[np.int64]:
+    """Place of each item among those of its group, by key; the smallest has 0."""
+    order = np.lexsort((key, group))
+    sizes = np.bincount(group)
+    starts = np.cumsum(sizes) - sizes
+    rank = np.empty(len(group), dtype=np.int64)
+    rank[order] = np.arange(len(group)) - np.repeat(starts, sizes)
+    return rank
+
+
+def _typical_distance(plane: F32) -> float:
+    """Side of the square that a point has, if all share the area that they lie in."""
+    low, high = np.percentile(plane, [5, 95], axis=0)
+    return float(np.sqrt(np.prod(high - low) / len(plane)))
+
+
+def _in_unit_square(points: F32) -> F32:
+    """Moved and scaled, the same in both directions."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    side = float((high - low).max()) or 1.0
+    return np.clip(0.5 + (points - (low + high) / 2) / side, 0, 1).astype(np.float32)
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**31))

@@ -1,0 +1,1 @@
+"""The HTTP server (the ``serve`` extra); `labelry.server.run.serve` starts it."""

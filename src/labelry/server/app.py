@@ -1,0 +1,275 @@
+"""The routes."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from labelry._version import __version__
+from labelry.server import schemas
+from labelry.server.batching import Batcher
+from labelry.server.docs_page import docs_page
+from labelry.server.drawing import Drawer
+from labelry.server.gate import Gate
+from labelry.server.holder import Holder
+from labelry.server.metrics import Metrics
+from labelry.server.page_routes import page_routes, tagged
+from labelry.server.problems import Problem
+from labelry.server.reading import question_of, read_json
+from labelry.server.served import Served
+from labelry.server.settings import Settings
+
+_HTTP = {
+    404: ("not_found", "there is no such path; /docs lists them"),
+    405: ("method_not_allowed", "this path does not take this method; see /docs"),
+}
+_IDS = "^[0-9]{1,9}(,[0-9]{1,9})*$"
+LabelId = Annotated[int, Path(ge=0, description="Number of the label, from /v1/labels.")]
+
+
+class Service:
+    """The handlers of the routes, and what they share."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.holder = Holder(settings.model, self.metrics)
+        self.batcher = Batcher(settings.max_batch, settings.max_waiting, self.metrics)
+        self.drawer = Drawer(settings.model)
+
+    @asynccontextmanager
+    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        watcher = asyncio.create_task(self.holder.watch(self.settings.poll))
+        yield
+        watcher.cancel()
+        await self.drawer.close()
+        self.batcher.close()
+
+    async def predict(self, request: Request) -> Response:
+        """The best labels of each row."""
+        wanted = schemas.parse_predict(await read_json(request, self.settings))
+        served = self.holder.current
+        question = question_of(wanted, served, self.settings)
+        predictions = await self._in_time(self.batcher.ask(question))
+        return _json({"model": served.fingerprint, "predictions": predictions})
+
+    async def labels(
+        self,
+        query: Annotated[
+            str, Query(max_length=1000, description="Part of the name or title; case aside.")
+        ] = "",
+        limit: Annotated[int, Query(ge=1, le=1000, description="Labels at most.")] = 20,
+        after: Annotated[int, Query(ge=-1, description="Only ids above this one.")] = -1,
+        ids: Annotated[
+            str | None,
+            Query(pattern=_IDS, max_length=5000, description="Just these: numbers, as 3,17,4."),
+        ] = None,
+    ) -> Response:
+        """Labels that have something in their name, or certain ones."""
+        served = self.holder.current
+        if ids is None:
+            found = served.search.find(query, limit + 1, after)
+        else:
+            found = [_known(int(label), served, "ids") for label in ids.split(",")]
+            limit = len(found)
+        counts = served.model.label_counts_
+        shown = [served.describe(i) | {"rows": int(counts[i])} for i in found[:limit]]
+        return _json({"labels": shown, "more": len(found) > limit})
+
+    async def similar(
+        self,
+        label_id: LabelId,
+        k: Annotated[int, Query(ge=1, le=1000, description="Labels at most.")] = 10,
+    ) -> Response:
+        """The labels most like one, by the vectors that the model learnt for them."""
+        served = self.holder.current
+        _known(label_id, served, "label_id")
+        _check_vectors(served)
+        similar = await self._in_time(self.batcher.call(served.similar, label_id, k))
+        return _json({"label": served.describe(label_id), "similar": similar})
+
+    async def words(
+        self,
+        label_id: LabelId,
+        k: Annotated[int, Query(ge=1, le=1000, description="Words at most, of each kind.")] = 20,
+    ) -> Response:
+        """The words (or columns) that weigh most for a label, and against it, in any text."""
+        served = self.holder.current
+        _known(label_id, served, "label_id")
+        if not served.has_words:
+            message = f"a {served.model.system} model has no weights of words; taggers have"
+            raise Problem(409, "no_words", message)
+        found = await self._in_time(self.batcher.call(served.words, label_id, k))
+        rows = int(served.model.label_counts_[label_id])
+        return _json({"label": served.describe(label_id) | {"rows": rows}} | found)
+
+    async def map(self, request: Request) -> Response:
+        """All labels on a plane, similar ones side by side: bytes, as docs/server.md says."""
+        served = self.holder.current
+        _check_vectors(served)
+        drawing = self.drawer.drawn(served)
+        kind = "application/octet-stream"
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
+            return tagged(request, drawing.content, kind, headers, f"{drawing.model}-gzip")
+        return tagged(request, gzip.decompress(drawing.content), kind, {"vary": "accept-encoding"})
+
+    def front(self) -> str:
+        """The file of the page for the model that is served now."""
+        served = self.holder.current
+        if served.takes_text:
+            self.drawer.begin(served)  # the page will ask for it
+        return "index.html" if served.takes_text else "features.html"
+
+    async def model(self) -> Response:
+        """What is served, what it can do, within which limits, and whether a reload failed."""
+        served, failed = self.holder.current, self.holder.failed
+        limits = {
+            name: getattr(self.settings, name) for name in ("max_batch", "max_body", "timeout")
+        }
+        return _json(
+            _description(served)
+            | {
+                "limits": limits | {"max_k": schemas.MOST_LABELS},
+                "failed_reload": failed and {"message": failed.message, "at": failed.at},
+            }
+        )
+
+    async def live(self) -> Response:
+        """200 while the process works."""
+        return _json({"status": "live"})
+
+    async def ready(self) -> Response:
+        """200 while a model answers, be it an old one because a newer one is broken."""
+        return _json({"status": "ready", "model": self.holder.current.fingerprint})
+
+    async def figures(self) -> Response:
+        """Figures for Prometheus."""
+        text = await asyncio.to_thread(self.metrics.render)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _in_time(self, work: Any) -> Any:
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                return await work
+        except TimeoutError:
+            message = (
+                f"no answer within {self.settings.timeout:g} seconds; send fewer rows at a time"
+            )
+            raise Problem(503, "timeout", message) from None
+
+
+def _known(label: int, served: Served, where: str) -> int:
+    if label >= len(served.labels):
+        message = f"the model has labels 0 to {len(served.labels) - 1}, got {label}"
+        raise Problem(404, "unknown_label", message, where)
+    return label
+
+
+def _check_vectors(served: Served) -> None:
+    if not served.can_compare:
+        message = (
+            f"a {served.model.system} model has no label vectors to compare; taggers, trees and "
+            "label embeddings have"
+        )
+        raise Problem(409, "no_label_vectors", message)
+
+
+def _description(served: Served) -> dict[str, Any]:
+    return {
+        "name": served.name,
+        "model": served.fingerprint,
+        "system": served.model.system,
+        "labelry_version": __version__,
+        "input": "text" if served.takes_text else "features",
+        "features": served.n_features,
+        "labels": len(served.labels),
+        "rows": served.model.n_rows_,
+        "scores": "probabilities" if served.model.probabilities else "scores",
+        "threshold": float(served.model.threshold),
+        "explains": served.can_explain,
+        "compares_labels": served.can_compare,
+        "has_words": served.has_words,
+        "filters_all_labels": served.scores_all,
+        "loaded_at": served.loaded_at,
+    }
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application; raises `ModelError` if the model cannot be loaded."""
+    service = Service(settings)
+    app = FastAPI(
+        title="labelry",
+        version=__version__,
+        docs_url=None,  # FastAPI's page takes its scripts from another host
+        redoc_url=None,
+        lifespan=service.lifespan,
+        responses={"default": {"model": schemas.ErrorResponse, "description": "Any error."}},
+        # Before FastAPI's route of the same path, which is there for the description: what
+        # FastAPI does for a request took 50 microseconds and is not needed here.
+        routes=[Route("/v1/predict", service.predict, methods=["POST"])],
+    )
+    _add_routes(app, service)
+    app.add_exception_handler(Problem, _answer_problem)
+    app.add_exception_handler(RequestValidationError, _answer_validation)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_middleware(Gate, api_key=settings.api_key, metrics=service.metrics)
+    app.state.service = service
+    return app
+
+
+def _add_routes(app: FastAPI, service: Service) -> None:
+    body = {"application/json": {"schema": schemas.PredictRequest.model_json_schema()}}
+    app.add_api_route(
+        "/v1/predict",
+        service.predict,
+        methods=["POST"],
+        responses={200: {"model": schemas.PredictResponse}},
+        openapi_extra={"requestBody": {"content": body, "required": True}},
+    )
+    for path, handler, model in (
+        ("/v1/labels", service.labels, schemas.LabelsResponse),
+        ("/v1/labels/{label_id}/similar", service.similar, schemas.SimilarResponse),
+        ("/v1/labels/{label_id}/words", service.words, schemas.WordsResponse),
+    ):
+        app.add_api_route(path, handler, responses={200: {"model": model}})
+    app.add_api_route(
+        "/v1/map",
+        service.map,
+        responses={200: {"content": {"application/octet-stream": {}}, "description": "The map."}},
+    )
+    app.add_api_route("/v1/model", service.model)
+    app.add_api_route("/health/live", service.live)
+    app.add_api_route("/health/ready", service.ready)
+    app.add_api_route("/metrics", service.figures)
+    page = docs_page(app.openapi())
+    app.add_api_route("/docs", lambda: HTMLResponse(page), include_in_schema=False)
+    app.routes.extend(page_routes(service.front))
+
+
+def _json(content: Any) -> Response:
+    # ASCII only and no NaN: whatever is in a label's name, every client can read it.
+    return Response(json.dumps(content, allow_nan=False), media_type="application/json")
+
+
+async def _answer_problem(_: Request, problem: Any) -> JSONResponse:
+    return problem.response()
+
+
+async def _answer_validation(_: Request, error: Any) -> JSONResponse:
+    return schemas.problem_of(error.errors()[0]).response()
+
+
+async def _answer_http(_: Request, error: Any) -> JSONResponse:
+    code, message = _HTTP.get(error.status_code, ("http", str(error.detail)))
+    return Problem(error.status_code, code, message).response()

@@ -1,0 +1,122 @@
+"""The map of a model's labels, drawn by a process of its own.
+
+    python -m labelry.server.drawing MODEL
+
+It takes seconds to a minute of processor time, most of it in libraries that hold Python's lock;
+in a process of low priority it costs requests nothing, and it can be ended at any moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelry.report.label_map import LabelMap, label_map
+from labelry.server.problems import Problem
+from labelry.server.served import Served, fingerprint_of
+from labelry.systems import load
+
+_NICENESS = 10
+
+log = logging.getLogger("labelry.server")
+
+
+class Drawing(NamedTuple):
+    """The map of a model, as clients get it, compressed."""
+
+    model: str
+    content: bytes
+
+
+class Drawer:
+    """Has the map of a model drawn when it is first asked for, and keeps that of the latest."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._task: asyncio.Task[Drawing] | None = None
+        self._begun_for = ""
+
+    def begin(self, served: Served) -> None:
+        """See that the map of a model is there some time later."""
+        if served.can_compare and self._begun_for != served.fingerprint:
+            if self._task is not None:
+                self._task.cancel()
+            self._begun_for = served.fingerprint
+            self._task = asyncio.create_task(_draw(self._path, served.fingerprint))
+
+    def drawn(self, served: Served) -> Drawing:
+        """The map of a model, or a `Problem`: not yet, or never."""
+        self.begin(served)
+        if self._task is None or not self._task.done():
+            raise Problem(503, "drawing", "the map is being drawn; try again in a second")
+        if self._task.exception() is not None:
+            raise Problem(500, "no_map", "the map could not be drawn; the log says why")
+        return self._task.result()
+
+    async def close(self) -> None:
+        """End what is being drawn."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+async def _draw(path: Path, fingerprint: str) -> Drawing:
+    command = (sys.executable, "-P", "-m", "labelry.server.drawing", str(path))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        output, _ = await process.communicate()
+    except asyncio.CancelledError:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+        raise
+    found, _, content = output.partition(b"\n")
+    if process.returncode or found.decode() != fingerprint:
+        # The directory holds another model by now: one that will be served soon, or was refused.
+        why = f"its process ended with {process.returncode}, with the map of {found!r}"
+        log.error("the map of model %s could not be drawn: %s", fingerprint, why)
+        raise RuntimeError("no map")
+    return Drawing(fingerprint, content)
+
+
+def encoded(found: LabelMap, counts: NDArray[np.integer]) -> bytes:
+    """A map for the page, 6 bytes a label, with little end first.
+
+    Four bytes with the length of the JSON that follows: ``{"labels": n, "leaders": [[ids], ...]}``
+    padded to a multiple of four; then x and y of each label as 16 bits each, its group and its
+    frequency on a logarithmic scale as 8 bits each.
+    """
+    leaders = [[label for label in row if label >= 0] for row in found.leaders.tolist()]
+    head = json.dumps({"labels": len(found.points), "leaders": leaders}).encode()
+    head += b" " * (-len(head) % 4)
+    places = np.rint(found.points * 65535).astype("<u2")
+    logarithm = np.log1p(np.asarray(counts, dtype=np.float64))
+    frequency = np.rint(255 * logarithm / max(1.0, float(logarithm.max()))).astype(np.uint8)
+    parts = (places.tobytes(), found.groups.tobytes(), frequency.tobytes())
+    return b"".join((len(head).to_bytes(4, "little"), head, *parts))
+
+
+def main() -> None:
+    """Draw the map of the model in a directory, and write it to standard output."""
+    os.nice(_NICENESS)
+    path = Path(sys.argv[1])
+    model = load(path).set_params(n_jobs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the layout, about vectors that are odd
+        found = label_map(model.label_vectors(), model.label_counts_, np.random.default_rng(0))
+    content = gzip.compress(encoded(found, model.label_counts_), mtime=0)
+    sys.stdout.buffer.write(fingerprint_of(path).encode() + b"\n" + content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+// Requests to the server that this page came from.
+
+const KEY = "labelry-key";
+
+export class Problem extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+export function setKey(key) {
+  if (key) sessionStorage.setItem(KEY, key);
+  else sessionStorage.removeItem(KEY);
+}
+
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+
+/** The answer to a request; a Problem if the server refuses or cannot be reached. */
+export async function ask(path, { body, signal, binary } = {}) {
+  const headers = {};
+  if (hasKey()) headers["X-API-Key"] = sessionStorage.getItem(KEY);
+  if (body) headers["Content-Type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method: body ? "POST" : "GET",
+      body: body && JSON.stringify(body),
+      headers,
+      signal,
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "unreachable", "The server does not answer.");
+  }
+  if (answer.ok) return binary ? answer.arrayBuffer() : answer.json();
+  const said = await answer.json().catch(() => ({}));
+  const message = said.error?.message ?? `The server answered ${answer.status}.`;
+  throw new Problem(answer.status, said.error?.code ?? "http", sentence(message));
+}
+
+export const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+const sentence = (text) => text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+
+// Names of labels are data: they go into the page as text, in a direction of their own.
+
+/** An element with a class and children; strings become text. */
+export function element(name, className, ...children) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+export const nameOf = (label) => label.title || String(label.label);
+
+/** Label and title, as page elements. */
+export function shown(label) {
+  const parts = [element("b", "", element("bdi", "", String(label.label)))];
+  if (label.title) parts.push(element("span", "title", element("bdi", "", label.title)));
+  return parts;
+}

@@ -1,0 +1,182 @@
+// Draws the label map. Points are written into an array of pixels, which takes a few
+// milliseconds for 100,000 of them and no graphics card; names are drawn over it.
+
+import { nameOf } from "./api.js";
+
+// Okabe and Ito's colours, and of Tol's what can be told from them; lighter ones on dark.
+const LIGHT = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00",
+  "#332288", "#999933", "#882255", "#44aa99", "#117733", "#aa4499"];
+const DARK = ["#56b4e9", "#e69f00", "#2fc596", "#e59ac0", "#a8d8f8", "#ff8a4c",
+  "#9a93ee", "#cccc66", "#d9769c", "#7fdccd", "#64bd74", "#dd90dd"];
+const SIZES = 4; // of points, by how frequent a label is
+const LONGEST = 26; // characters of a name on the map
+
+const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
+export const palette = () => (isDark() ? DARK : LIGHT);
+
+const packed = (colour) => {
+  const value = parseInt(colour.slice(1), 16);
+  return ((value & 0xff) << 16) | (value & 0xff00) | (value >> 16); // ABGR without A
+};
+
+export class Painter {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+    this.widths = new Map(); // of names, in CSS pixels
+  }
+
+  paint(map) {
+    const ratio = devicePixelRatio || 1;
+    const measures = map.measures();
+    const [width, height] = [Math.round(measures.width * ratio), Math.round(measures.height * ratio)];
+    if (this.canvas.width !== width || this.canvas.height !== height) {
+      this.canvas.width = width;
+      this.canvas.height = height;
+    }
+    this.paintPoints(map, measures, ratio);
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.paintNames(map, measures);
+    if (map.aiming) this.paintAim(measures);
+  }
+
+  paintPoints({ data, view, lit }, measures, ratio) {
+    const { width, height, left, top } = measures;
+    // As large as leaves some room between them.
+    const room = Math.sqrt((width * height) / data.n) * view.zoom;
+    const radius = Math.min(6, Math.max(0.7, 0.16 * room)) * ratio;
+    const margin = Math.ceil(1.6 * radius) + 2;
+    const across = this.canvas.width + 2 * margin;
+    const down = this.canvas.height + 2 * margin;
+    if (this.image?.width !== across || this.image?.height !== down) {
+      this.image = new ImageData(across, down);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    }
+    const { pixels } = this;
+    pixels.fill(0);
+    const most = lit.length ? 140 : 235; // opacity: others step back where some are lit
+    const stamps = Array.from({ length: SIZES }, (_, size) =>
+      stamp(radius * (0.75 + (0.75 * size) / (SIZES - 1)), across, most));
+    const colours = Uint32Array.from(palette(), packed);
+    const { x, y, groups, frequency, order } = data;
+    const [sx, sy] = [measures.across * ratio, measures.down * ratio];
+    const [dx, dy] = [left * ratio + margin, top * ratio + margin];
+    const [right, bottom] = [across - margin, down - margin];
+    for (let s = 0; s < order.length; s++) {
+      const i = order[s];
+      const px = Math.round(x[i] * sx + dx);
+      const py = Math.round(y[i] * sy + dy);
+      if (px < margin || py < margin || px >= right || py >= bottom) continue;
+      const { offsets, alphas } = stamps[(frequency[i] * SIZES) >> 8];
+      const colour = colours[groups[i]];
+      const middle = py * across + px;
+      for (let j = 0; j < offsets.length; j++) {
+        const at = middle + offsets[j];
+        if (alphas[j] >= pixels[at] >>> 24) pixels[at] = colour | (alphas[j] << 24);
+      }
+    }
+    this.context.putImageData(this.image, -margin, -margin);
+  }
+
+  paintNames(map, measures) {
+    const style = getComputedStyle(this.canvas);
+    const colours = {
+      ink: style.getPropertyValue("--ink"),
+      card: style.getPropertyValue("--card"),
+      accent: style.getPropertyValue("--accent"),
+    };
+    const boxes = [];
+    const lit = map.lit.map((tag) => tag.id);
+    const special = map.chosen === null || lit.includes(map.chosen) ? lit : [...lit, map.chosen];
+    for (const id of special) this.paintLit(at(map, measures, id), colours);
+    for (const id of special) this.paintName(map, measures, id, colours, boxes, true);
+    for (const id of map.named) {
+      if (!special.includes(id)) this.paintName(map, measures, id, colours, boxes, false);
+    }
+  }
+
+  paintLit([px, py], { card, accent }) {
+    const { context } = this;
+    context.beginPath();
+    context.arc(px, py, 7, 0, 2 * Math.PI);
+    context.fillStyle = accent;
+    context.strokeStyle = card;
+    context.lineWidth = 2.5;
+    context.fill();
+    context.stroke();
+  }
+
+  /** A name beside its point, if no other is there. */
+  paintName(map, measures, id, { ink, card, accent }, boxes, lit) {
+    const label = map.labels.get(id);
+    if (!label) return;
+    const [px, py] = at(map, measures, id);
+    if (px < -20 || py < -20 || px > measures.width + 20 || py > measures.height + 20) return;
+    const { context } = this;
+    const name = shortened(nameOf(label));
+    context.font = `${lit ? 650 : 400} ${lit ? 14 : 12}px system-ui, sans-serif`;
+    context.textBaseline = "middle";
+    const key = `${lit} ${name}`;
+    if (!this.widths.has(key)) this.widths.set(key, context.measureText(name).width);
+    const width = this.widths.get(key);
+    const place = free(px, py, width, lit ? 11 : 7, measures, boxes);
+    if (!place) return;
+    const [start, middle] = place;
+    context.lineJoin = "round";
+    context.lineWidth = 4;
+    context.strokeStyle = card;
+    context.strokeText(name, start, middle);
+    context.fillStyle = lit ? accent : ink;
+    context.fillText(name, start, middle);
+  }
+
+  paintAim({ width, height }) {
+    const { context } = this;
+    context.strokeStyle = getComputedStyle(this.canvas).getPropertyValue("--accent");
+    context.lineWidth = 2;
+    context.beginPath();
+    context.arc(width / 2, height / 2, 12, 0, 2 * Math.PI);
+    context.stroke();
+  }
+}
+
+/** Where a label lies, in CSS pixels. */
+export const at = ({ data }, { across, down, left, top }, id) => [
+  data.x[id] * across + left, data.y[id] * down + top,
+];
+
+/** Where a name can stand: right of its point, left of it, below or above, or nowhere (null). */
+function free(px, py, width, gap, measures, boxes) {
+  const centred = Math.min(Math.max(4, px - width / 2), measures.width - width - 4);
+  const places = [[px + gap, py], [px - gap - width, py], [centred, py + gap + 7], [centred, py - gap - 7]];
+  for (const [x, y] of places) {
+    if (x < 4 || x + width > measures.width - 4) continue;
+    const box = [x - 3, y - 9, x + width + 3, y + 9];
+    if (boxes.some((b) => box[0] < b[2] && b[0] < box[2] && box[1] < b[3] && b[1] < box[3])) continue;
+    boxes.push(box);
+    return [x, y];
+  }
+  return null;
+}
+
+function shortened(name) {
+  const letters = Array.from(name);
+  return letters.length > LONGEST ? `${letters.slice(0, LONGEST - 1).join("")}…` : name;
+}
+
+/** The pixels of a disc, as distances in an image so many pixels wide, and their opacities. */
+function stamp(radius, across, most) {
+  const offsets = [];
+  const alphas = [];
+  const reach = Math.ceil(radius);
+  for (let dy = -reach; dy <= reach; dy++) {
+    for (let dx = -reach; dx <= reach; dx++) {
+      const alpha = Math.round(most * Math.min(1, radius + 0.5 - Math.hypot(dx, dy)));
+      if (alpha > 20) {
+        offsets.push(dy * across + dx);
+        alphas.push(alpha);
+      }
+    }
+  }
+  return { offsets: Int32Array.from(offsets), alphas: Uint8Array.from(alphas) };
+}

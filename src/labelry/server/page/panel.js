@@ -1,0 +1,88 @@
+// One label: how frequent it is, its words, the labels like it.
+
+import { ask, element, shown } from "./api.js";
+
+const $ = (id) => document.getElementById(id);
+
+export class Panel {
+  constructor({ model, complain, show }) {
+    Object.assign(this, { model, complain, show, canShow: false, number: 0 });
+    $("panel-close").addEventListener("click", () => this.close());
+    $("panel-show").addEventListener("click", () => {
+      if (innerWidth < 640) this.close();
+      this.show(this.label);
+    });
+    addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && !$("panel").hidden) this.close();
+    });
+  }
+
+  async open(label) {
+    const number = ++this.number;
+    if ($("panel").hidden) this.opener = document.activeElement;
+    this.label = label;
+    this.clear(label);
+    $("panel").hidden = false;
+    $("panel").scrollTop = 0;
+    $("panel-title").focus();
+    try {
+      const [counted, words, similar] = await Promise.all([
+        ask(`/v1/labels?ids=${label.id}`),
+        this.model.has_words ? ask(`/v1/labels/${label.id}/words?k=16`) : null,
+        this.model.compares_labels ? ask(`/v1/labels/${label.id}/similar?k=10`) : null,
+      ]);
+      if (number !== this.number) return;
+      this.fillRows(counted.labels[0]);
+      if (words) this.fillWords(words);
+      if (similar) this.fillSimilar(similar.similar);
+    } catch (error) {
+      if (number === this.number) this.complain(error);
+    }
+  }
+
+  clear(label) {
+    $("panel-title").replaceChildren(element("bdi", "", String(label.label)));
+    $("panel-name").replaceChildren(...(label.title ? [element("bdi", "", label.title)] : []));
+    $("panel-rows").textContent = "";
+    $("panel-show").hidden = !this.canShow;
+    $("panel-words").hidden = true;
+    $("panel-neighbours").hidden = true;
+  }
+
+  fillRows({ rows }) {
+    const share = rows / Math.max(1, this.model.rows);
+    const percent = share < 0.001 ? "less than 0.1" : (100 * share).toFixed(1);
+    $("panel-rows").textContent = rows
+      ? `On ${rows.toLocaleString("en")} training ${rows === 1 ? "text" : "texts"} (${percent} %)`
+      : "On no training text: known by its name only";
+  }
+
+  fillWords({ supporting, opposing }) {
+    const most = supporting[0]?.weight ?? 0;
+    const item = ({ word, weight }) =>
+      element("li", weight > most / 2 ? "strong" : "", element("bdi", "", String(word)));
+    $("panel-for").replaceChildren(...supporting.map(item));
+    $("panel-against").replaceChildren(...opposing.slice(0, 8).map(item));
+    $("against-title").hidden = !opposing.length;
+    $("panel-words").hidden = !supporting.length;
+  }
+
+  fillSimilar(similar) {
+    const item = (label) => {
+      const score = element("span", "score", label.similarity.toFixed(2));
+      score.title = "Cosine of the two vectors";
+      const button = element("button", "", element("span", "", ...shown(label)), score);
+      button.type = "button";
+      button.addEventListener("click", () => this.open(label));
+      return element("li", "", button);
+    };
+    $("panel-similar").replaceChildren(...similar.filter((s) => s.similarity > 0).map(item));
+    $("panel-neighbours").hidden = !$("panel-similar").children.length;
+  }
+
+  close() {
+    this.number++;
+    $("panel").hidden = true;
+    if (this.opener?.isConnected) this.opener.focus({ preventScroll: true });
+  }
+}

@@ -1,0 +1,147 @@
+"""Processes and sockets of a server."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
+
+from labelry.server.app import create_app
+from labelry.server.metrics import SHARED, forget_process
+from labelry.server.protocol import GuardedProtocol
+from labelry.server.served import load_served
+from labelry.server.settings import Settings
+
+_MOST_CONNECTIONS = 1000  # of a worker; below the usual limit of open files, 1024
+_START_SECONDS = 60  # for the first worker to load its model
+_SILENT_SECONDS = 15  # after which a worker that does not answer its parent is replaced
+_PAUSE_SECONDS = 5.0  # before a worker that could not load the model is started again
+
+_LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s [%(process)d] %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "loggers": {
+        "labelry": {"handlers": ["stderr"], "level": "INFO"},
+        "uvicorn": {"handlers": ["stderr"], "level": "WARNING"},
+    },
+}
+
+
+def serve(
+    settings: Settings, host: str, port: int, workers: int, ready: Callable[[str], None]
+) -> None:
+    """Serve until SIGINT or SIGTERM, then end what was begun; `ready` is told the address.
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be loaded.
+    ValueError
+        If the address cannot be listened on.
+    """
+    with listen(host, port) as listener:
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        announce = partial(ready, address)
+        if workers == 1:
+            _serve_here(_config(create_app(settings), settings), listener, announce)
+            return
+        load_served(settings.model)  # a model that cannot be served is told here, once
+        config = _config(partial(_worker, settings), settings, workers=workers, factory=True)
+        with tempfile.TemporaryDirectory(prefix="labelry-metrics-") as folder:
+            os.environ[SHARED] = folder
+            _Workers(config, listener, announce).run()
+
+
+def _config(app: Callable[..., Any], settings: Settings, **options: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=GuardedProtocol,
+        ws="none",
+        log_config=_LOGGING,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=math.ceil(2 * settings.timeout),
+        timeout_worker_healthcheck=_SILENT_SECONDS,
+        **options,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that clients can connect to from now on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"cannot listen on {host} port {port}: {reason}") from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def _serve_here(config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]) -> None:
+    # uvicorn raises the signal that ended it once more; here the end was asked for and is no error.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    _Server(config, ready).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+
+class _Workers(Multiprocess):
+    def __init__(
+        self, config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config, sockets=[listener])
+        self._ready = ready
+
+    def init_processes(self) -> None:
+        super().init_processes()
+        if self.processes[0].wait_until_ready(_START_SECONDS, self.should_exit):
+            self._ready()
+
+    def keep_subprocess_alive(self) -> None:
+        before = {process.pid for process in self.processes}
+        super().keep_subprocess_alive()
+        for pid in before - {process.pid for process in self.processes}:
+            forget_process(pid)
+
+
+def _worker(settings: Settings) -> FastAPI:
+    """The application of a worker process.
+
+    A worker that replaces a dead one may find a broken model, which its siblings refused. It
+    must not end in the way that makes uvicorn end them all, so it ends in another, after a pause.
+    """
+    try:
+        return create_app(settings)
+    except Exception as error:
+        logging.getLogger("labelry.server").error("a worker cannot start: %s", error)
+        time.sleep(_PAUSE_SECONDS)
+        os._exit(1)  # at once: a worker that takes its time to end keeps its parent waiting

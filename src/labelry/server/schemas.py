@@ -1,0 +1,191 @@
+"""What clients send and get, checked; the OpenAPI description is made from these."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+from labelry.server.problems import Problem
+
+MOST_LABELS = 1000  # that a row may be asked for
+
+_FLOAT32 = 3.4028234e38
+_TAGS = ("one", "many", "dense", "sparse", "[key]")  # how an error says which kind of input it read
+
+Number = Annotated[float, Field(ge=-_FLOAT32, le=_FLOAT32, allow_inf_nan=False)]
+Dense = Annotated[list[Number], Tag("dense")]
+Sparse = Annotated[dict[Annotated[int, Field(ge=0)], Number], Tag("sparse")]
+
+
+def _text_kind(value: Any) -> str | None:
+    return "one" if isinstance(value, str) else "many" if isinstance(value, list) else None
+
+
+def _row_kind(value: Any) -> str | None:
+    return "dense" if isinstance(value, list) else "sparse" if isinstance(value, dict) else None
+
+
+def _features_kind(value: Any) -> str | None:
+    rows = isinstance(value, list) and value and isinstance(value[0], (list, dict))
+    return "many" if rows else _row_kind(value)
+
+
+def _kinds(function: Any, message: str) -> Discriminator:
+    return Discriminator(function, custom_error_type="kind", custom_error_message=message)
+
+
+Row = Annotated[
+    Dense | Sparse,
+    _kinds(_row_kind, 'must be a list of numbers or an object such as {"3": 0.5} of columns'),
+]
+
+
+class PredictRequest(BaseModel):
+    """Rows to label: texts or features, whichever the model was trained on, one or many."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"example": {"text": "pain in the left knee", "k": 3}},
+    )
+
+    text: (
+        Annotated[
+            Annotated[str, Tag("one")] | Annotated[list[str], Tag("many")],
+            _kinds(_text_kind, "must be a string or a list of strings"),
+        ]
+        | None
+    ) = Field(None, description="A text, or a list of texts.")
+    features: (
+        Annotated[
+            Dense | Sparse | Annotated[list[Row], Tag("many")],
+            _kinds(_features_kind, "must be a row of features or a list of rows"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="A row, or a list of rows. A row is a list of all its values, or an object "
+        'of those that are not zero, by column: {"3": 0.5}.',
+    )
+    k: int = Field(5, ge=1, le=MOST_LABELS, description="Labels per row, at most.")
+    threshold: float | None = Field(
+        None, allow_inf_nan=False, description="Leave out labels that score less."
+    )
+    labels: list[str | int] | None = Field(
+        None, min_length=1, description="Rank only these labels."
+    )
+    explain: bool = Field(
+        False, description="Also say which features speak for and against each label."
+    )
+
+    @model_validator(mode="after")
+    def _one_input(self) -> PredictRequest:
+        if (self.text is None) == (self.features is None):
+            raise ValueError("give either text or features")
+        return self
+
+
+class Label(BaseModel):
+    """A label of the model."""
+
+    id: int = Field(description="Number of the label; another model may number otherwise.")
+    label: str | int | float | bool
+    title: str | None = Field(None, description="What it stands for, if the model was told.")
+
+
+class ScoredLabel(Label):
+    """A label and how well it fits a row; higher is better."""
+
+    score: float
+    explanation: dict[str, Any] | None = None
+
+
+class SimilarLabel(Label):
+    """A label and how much it is like another: cosine of their vectors."""
+
+    similarity: float
+
+
+class CountedLabel(Label):
+    """A label and how many rows it was learnt from."""
+
+    rows: int
+
+
+class Word(BaseModel):
+    """A word, or the number of a column, and its weight in the classifiers of a label."""
+
+    word: str | int
+    weight: float
+
+
+class PredictResponse(BaseModel):
+    """For each row its labels, best first."""
+
+    model: str = Field(description="Fingerprint of the model that answered.")
+    predictions: list[list[ScoredLabel]]
+
+
+class LabelsResponse(BaseModel):
+    """Labels that match, in the order of their ids."""
+
+    labels: list[CountedLabel]
+    more: bool = Field(description="Whether there are further ones: ask with after=last id.")
+
+
+class SimilarResponse(BaseModel):
+    """The labels most like one, most similar first."""
+
+    label: Label
+    similar: list[SimilarLabel]
+
+
+class WordsResponse(BaseModel):
+    """The words that weigh most for a label and against it, strongest first."""
+
+    label: CountedLabel
+    supporting: list[Word]
+    opposing: list[Word]
+
+
+class ErrorDetail(BaseModel):
+    code: str = Field(description="For programs.")
+    message: str = Field(description="For people.")
+    where: str | None = Field(description="Part of the request.")
+
+
+class ErrorResponse(BaseModel):
+    """What every error looks like."""
+
+    error: ErrorDetail
+
+
+def parse_predict(body: bytes) -> PredictRequest:
+    """The request in a body, or a `Problem` that says what is wrong with it."""
+    try:
+        return PredictRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise problem_of(error.errors(include_url=False, include_context=False)[0]) from None
+
+
+def problem_of(error: Any) -> Problem:
+    """A problem from what pydantic says of the first thing that it does not accept."""
+    if error["type"] == "json_invalid":
+        return Problem(
+            400, "invalid_json", f"the body is not JSON: {error['msg'].partition(': ')[2]}"
+        )
+    where = ".".join(str(part) for part in error["loc"] if part not in _TAGS) or None
+    message = error["msg"].removeprefix("Value error, ")
+    if where is not None and isinstance(error.get("input"), (str, int, float)):
+        message += f", got {reprlib.repr(error['input'])}"
+    return Problem(422, "invalid_request", message, where)

@@ -1,0 +1,212 @@
+"""`labelry serve` as a person runs it: a real process, asked over a real socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+import labelry
+from labelry.cli import main
+
+LABELRY = [sys.executable, "-c", "from labelry.cli import main; main()"]
+SECONDS = 60  # after which a test gives up waiting
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    fit("cat", tmp_path / "animals.labelry")
+    return tmp_path / "animals.labelry"
+
+
+def fit(first: str, path: Path) -> None:
+    texts = [f"{first} sits", "dog barks"] * 3
+    model = labelry.Rembrandt(embedding_dim=1, decoder="least-squares", n_jobs=1)
+    model.fit(texts, [[first], ["dog"]] * 3).save(path, force=True)
+
+
+@contextmanager
+def serving(*arguments: object, **environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Address and process of a server that is ready."""
+    command = [*LABELRY, "serve", *map(str, arguments), "--port", "0"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
+    try:
+        line = process.stdout.readline() if process.stdout else ""
+        found = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert found, process.communicate()[1]
+        yield found.group(), process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def get(url: str, body: Any = None, key: str = "") -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    with urlopen(Request(url, data, headers), timeout=SECONDS) as answer:
+        raw = answer.read()
+        return json.loads(raw) if "json" in answer.headers["content-type"] else raw.decode()
+
+
+def best(address: str, text: str, key: str = "") -> str:
+    found = get(f"{address}/v1/predict", {"text": text, "k": 1}, key)
+    return found["predictions"][0][0]["label"]
+
+
+def until(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def refuses(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_ask_replace_and_end_with_a_request_in_flight(model: Path) -> None:
+    key = "s3cret"
+    with serving(model, LABELRY_API_KEY=key) as (address, process):
+        with pytest.raises(OSError, match="401"):
+            best(address, "the cat sits")
+        assert best(address, "the cat sits", key) == "cat"
+        old = get(f"{address}/health/ready")["model"]
+        fit("cow", model)
+        until(lambda: get(f"{address}/health/ready")["model"] != old)
+        assert best(address, "the cow sits", key) == "cow"
+
+        # The headers are there and half of the body: the request has begun.
+        port = int(address.rpartition(":")[2])
+        client = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+        body = b'{"text": "the cow sits", "k": 1}'
+        head = "POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        head += f"X-API-Key: {key}\r\nContent-Length: {len(body)}\r\n\r\n"
+        client.sendall(head.encode() + body[:9])
+        get(f"{address}/health/live")  # a round trip later the server has read it
+        process.send_signal(signal.SIGTERM)
+        until(lambda: refuses(port))
+        client.sendall(body[9:])
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+        client.close()
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert b'"label": "cow"' in answer
+        assert process.wait(SECONDS) == 0
+        assert "now serving model" in (process.stderr.read() if process.stderr else "")
+
+
+def test_the_client_of_the_examples(model: Path) -> None:
+    client = Path(__file__).parents[2] / "examples" / "server_client.py"
+    with serving(model) as (address, _):
+        asked = [sys.executable, client, address, "dog barks", "cat sits"]
+        lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert (lines[0], lines[3]) == ("dog barks", "cat sits")
+    assert {line.split()[1] for line in lines[1:3]} == {"cat", "dog"}
+
+
+def test_ctrl_c_ends_it_and_is_no_error(model: Path) -> None:
+    with serving(model) as (_, process):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 0
+        assert process.stderr
+        assert process.stderr.read() == ""
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Process ids of the workers; Linux says them."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    return [pid for pid, command in commands.items() if b"spawn_main" in command]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the workers in /proc")
+def test_a_worker_that_is_killed_is_replaced(model: Path) -> None:
+    with serving(model, "--workers", 2) as (address, process):
+        until(lambda: len(workers_of(process)) == 2)
+        first = workers_of(process)
+        asked = 40
+        for _ in range(asked):  # each on a connection of its own, so both workers answer
+            assert best(address, "the cat sits") == "cat"
+        line = f'labelry_requests_total{{path="/v1/predict",status="200"}} {asked}.0'
+        assert line in get(f"{address}/metrics")
+        os.kill(first[0], signal.SIGKILL)
+        until(lambda: len(workers_of(process)) == 2 and first[0] not in workers_of(process))
+        assert best(address, "the cat sits") == "cat"
+        line = f'labelry_requests_total{{path="/v1/predict",status="200"}} {asked + 1}.0'
+        assert line in get(f"{address}/metrics")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+
+
+@pytest.fixture
+def failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What the command says when it ends with exit code 2."""
+
+    def run(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["labelry", "serve", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        return said.err
+
+    return run
+
+
+def test_bad_model_and_port(failure: Callable[..., str], model: Path, tmp_path: Path) -> None:
+    for workers in (1, 2):
+        said = failure(tmp_path / "nothing", "--port", 0, "--workers", workers)
+        assert "there is no model at" in said
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = failure(model, "--port", port)
+        assert said == f"labelry: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+    assert "cannot listen on no.such.host" in failure(model, "--host", "no.such.host.invalid")
+    assert "timeout must be positive" in failure(model, "--timeout", 0)
+
+
+def test_bad_keys(
+    failure: Callable[..., str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").write_text("\n")
+    assert "API key is empty" in failure(model, "--api-key-file", tmp_path / "empty")
+    assert "cannot read" in failure(model, "--api-key-file", tmp_path / "none")
+    monkeypatch.setenv("LABELRY_API_KEY", "schlüssel")
+    said = failure(model)
+    assert "ASCII" in said
+    assert "schl" not in said
+
+
+def test_without_the_extra(model: Path) -> None:
+    hide = "import sys; sys.modules['fastapi'] = None; "
+    command = [sys.executable, "-c", hide + LABELRY[2], "serve", str(model)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert (
+        "labelry serve needs the package 'fastapi': pip install 'labelry[serve]'" in result.stderr
+    )
+
+
+def test_help_has_an_example() -> None:
+    result = subprocess.run([*LABELRY, "serve", "--help"], capture_output=True, text=True)
+    assert "Example: labelry serve tagger.labelry" in result.stdout

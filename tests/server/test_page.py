@@ -1,0 +1,605 @@
+"""The page in a real browser, as people use it: pointer, keyboard, phone, files, hostile names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+import uvicorn
+
+import labelry
+from labelry.report.label_map import LabelMap
+from labelry.server.app import create_app
+from labelry.server.drawing import encoded
+from labelry.server.run import listen
+from labelry.server.settings import Settings
+
+playwright = pytest.importorskip("playwright.sync_api", reason="no Chromium without playwright")
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium"),
+]
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+]
+
+# Labels and titles that would do harm in a page that took them for markup.
+IMAGE = "<img src=x onerror=window.harmed=1>"
+SCRIPT = "</script><script>window.harmed=2</script>"
+HOSTILE = {IMAGE: "owl hoots night", SCRIPT: "fish swims water"}
+TITLES = {
+    "cat": "Felis catus",
+    "dog": "Canis <b onclick=window.harmed=3>familiaris</b>",
+    IMAGE: "\u202eowl\u202c <svg onload=window.harmed=4>",
+}
+PLAIN = {
+    "cat": "cat purrs whiskers",
+    "dog": "dog barks bone",
+    "horse": "horse gallops saddle",
+    "bee": "bee buzzes honey",
+    "cow": "cow moos milk",
+    "hen": "hen clucks egg",
+    "pig": "pig grunts mud",
+    "duck": "duck quacks pond",
+}
+ANIMALS = PLAIN | HOSTILE
+
+
+def _tagger() -> Any:
+    rng = np.random.default_rng(0)
+    labels = [rng.choice(list(ANIMALS), rng.integers(1, 3), False).tolist() for _ in range(200)]
+    texts = [" ".join(rng.permutation(" ".join(ANIMALS[a] for a in row).split())) for row in labels]
+    return labelry.Tagger(n_jobs=1).fit(texts, labels, names=TITLES)
+
+
+@contextmanager
+def _running(settings: Settings) -> Iterator[str]:
+    with listen("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(
+            create_app(settings), loop="asyncio", ws="none", log_level="warning"
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def tagger_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "animals.labelry"
+    _tagger().save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def address_of(tagger_path: Path) -> Iterator[Callable[..., str]]:
+    with ExitStack() as stack:
+
+        @cache
+        def start(path: Path = tagger_path, **settings: Any) -> str:
+            return stack.enter_context(_running(Settings(path, **settings)))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, address_of: Callable[..., str]) -> Iterator[Callable[..., Any]]:
+    """Pages that must do no harm: no request elsewhere, no error, nothing the policy forbids."""
+    contexts: list[Any] = []
+    bad: list[str] = []
+
+    def start(address: str | None = None, **options: Any) -> Any:
+        address = address_of() if address is None else address
+        context = browser.new_context(reduced_motion="reduce", **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.add_init_script(
+            "addEventListener('securitypolicyviolation', (e) => console.error('forbidden '"
+            " + e.violatedDirective))"
+        )
+        page.on("request", lambda r: _note_if(bad, not _local(r.url, address), f"asked {r.url}"))
+        page.on("pageerror", lambda error: bad.append(str(error)))
+        page.on("dialog", lambda dialog: bad.append(dialog.message))
+        page.on("console", lambda m: _note_if(bad, m.type == "error" and _serious(m.text), m.text))
+        page.goto(address)
+        return page
+
+    yield start
+    for context in contexts:
+        for page in context.pages:
+            assert page.evaluate("window.harmed") is None
+        context.close()
+    assert not bad
+
+
+def _note_if(notes: list[str], condition: bool, note: str) -> None:
+    if condition:
+        notes.append(note)
+
+
+def _local(url: str, address: str) -> bool:
+    return url.startswith((f"{address}/", f"blob:{address}/"))
+
+
+def _serious(message: str) -> bool:
+    """Answers such as 401 and 503 are part of how the page works; Chromium notes them."""
+    return not message.startswith("Failed to load resource: the server responded with")
+
+
+def _tags(page: Any) -> list[str]:
+    return page.locator("#tags b").all_inner_texts()
+
+
+def _write(page: Any, text: str, first: str) -> None:
+    page.fill("#text", text)
+    page.wait_for_function(
+        "name => document.querySelector('#tags b')?.textContent === name", arg=first
+    )
+
+
+def _map_ready(page: Any) -> None:
+    page.wait_for_selector("#map-frame:not([hidden])", timeout=60_000)
+    _painted(page)
+
+
+def _painted(page: Any) -> str:
+    """What the map shows, when the next frames are drawn."""
+    return page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() =>"
+        " done(document.getElementById('map').toDataURL()))))"
+    )
+
+
+def test_tags_and_their_words_appear_as_one_types(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    page.wait_for_selector("#main:not([hidden])")
+    assert "10 labels" in page.inner_text("#model")
+    page.locator("#text").press_sequentially("A cat purrs", delay=10)
+    page.wait_for_selector(".why .for")
+    assert _tags(page)[0] == "cat"
+    assert len(_tags(page)) == 5
+    assert page.inner_text(".tag .title") == "Felis catus"
+    assert page.inner_text(".tag .score").endswith("%")
+    assert "purrs" in page.inner_text(".why .for")
+    marks = page.locator("#marks mark").all_text_contents()
+    assert "purrs" in marks
+    # The layer with the marks holds the same text at the same size.
+    assert page.locator("#marks").text_content() == "A cat purrs\n"
+    assert page.evaluate("marks.clientWidth === text.clientWidth")
+    page.select_option("#k", "3")
+    page.wait_for_function("() => document.querySelectorAll('#tags li').length === 3")
+    page.locator("#threshold").fill("95")
+    assert len(_tags(page)) < 3
+    page.click("#clear")
+    page.wait_for_function("() => document.querySelectorAll('#tags li').length === 0")
+    assert page.inner_text("#tags-empty") == "Nothing yet."
+
+
+def test_an_answer_that_comes_late_is_dropped(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if route.request.post_data_json["text"] == "cat" and not held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/v1/predict", hold)
+    page.fill("#text", "cat")
+    with page.expect_request("**/v1/predict"):
+        pass
+    _write(page, "dog barks", "dog")
+    held[0].continue_()
+    _painted(page)
+    assert _tags(page)[0] == "dog"
+
+
+def test_a_tag_opens_its_label(open_page: Callable[..., Any], tagger_path: Path) -> None:
+    page = open_page()
+    _write(page, "dog barks at a bone", "dog")
+    page.click(".tag >> nth=0")
+    page.wait_for_selector("#panel-words:not([hidden])")
+    assert page.inner_text("#panel-title") == "dog"
+    assert page.inner_text("#panel-name") == TITLES["dog"]
+    model = labelry.load(tagger_path)
+    rows = model.label_counts_[model.classes_.tolist().index("dog")]
+    assert f"On {rows} training texts" in page.inner_text("#panel-rows")
+    assert set(page.locator("#panel-for li").all_inner_texts()) & {"dog", "barks", "bone"}
+    similar = page.locator("#panel-similar b")
+    assert similar.count() > 0
+    name = similar.nth(0).inner_text()
+    page.click("#panel-similar button >> nth=0")
+    assert page.inner_text("#panel-title") == name
+    page.keyboard.press("Escape")
+    assert page.locator("#panel").is_hidden()
+
+
+def test_names_and_texts_are_never_markup(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    text = f"{IMAGE} {SCRIPT} owl hoots night"
+    _write(page, text, IMAGE)
+    assert page.inner_text(".tag .title") == TITLES[IMAGE]
+    page.wait_for_selector("#marks mark")
+    assert page.locator("#marks").text_content() == f"{text}\n"
+    page.click(".tag >> nth=0")
+    page.wait_for_selector("#panel-neighbours:not([hidden])")
+    assert page.inner_text("#panel-title") == IMAGE
+    page.keyboard.press("Escape")
+    _map_ready(page)
+    page.fill("#find", "script")
+    page.wait_for_selector("#found b")
+    assert page.inner_text("#found b") == SCRIPT
+    assert page.locator("body img, body script, body svg[onload], b[onclick]").count() == 0
+
+
+def test_nothing_is_kept_but_the_key(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    start = page.url
+    _write(page, "cow moos", "cow")
+    assert page.url == start
+    kept = "[localStorage.length, sessionStorage.length, document.cookie, history.length]"
+    assert page.evaluate(kept)[:3] == [0, 0, ""]
+    page.reload()
+    assert page.input_value("#text") == ""
+
+
+def test_keyboard_alone(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    page.wait_for_function("() => document.activeElement?.id === 'text'")
+    page.keyboard.type("horse gallops")
+    page.wait_for_selector(".why .for")
+    _map_ready(page)
+
+    def reach(selector: str) -> None:
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("s => document.activeElement.matches(s)", selector):
+                return
+        raise AssertionError(f"Tab never reaches {selector}")
+
+    reach(".tag")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    assert page.inner_text("#panel-title") == "horse"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.matches('.tag')")
+    reach("#map")
+    pictures = [_painted(page)]
+    for key in ("ArrowLeft", "ArrowUp", "+", "+", "-", "0"):
+        page.keyboard.press(key)
+        pictures.append(_painted(page))
+    assert all(a != b for a, b in pairwise(pictures))
+    page.fill("#find", "bee")
+    page.wait_for_selector("#found button")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#panel-title") == "bee"
+
+
+def test_on_a_phone(open_page: Callable[..., Any]) -> None:
+    page = open_page(
+        viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True,
+        device_scale_factor=2,
+    )  # fmt: skip
+    _write(page, "duck quacks in the pond", "duck")
+    _map_ready(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.tap(".tag >> nth=0")
+    page.wait_for_selector("#panel-words:not([hidden])")
+    box = page.locator("#panel").bounding_box()
+    assert box["width"] == 360
+    assert box["y"] > 100  # a sheet from below
+    page.tap("#panel-show")
+    assert page.locator("#panel").is_hidden()
+    before = _painted(page)
+    _pinch(page)
+    assert _painted(page) != before
+    small = page.evaluate(
+        "[...document.querySelectorAll('main button, select')].filter((e) => e.offsetParent"
+        " && e.getBoundingClientRect().height < 40).length"
+    )
+    assert small == 0  # for fingers
+
+
+def _pinch(page: Any) -> None:
+    box = page.locator("#map").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    session = page.context.new_cdp_session(page)
+    for kind, half in (("touchStart", 20), ("touchMove", 40), ("touchMove", 80)):
+        points = [{"x": x - half, "y": y, "id": 0}, {"x": x + half, "y": y, "id": 1}]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+CONTRAST = """(selectors) => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const below = (e) => {
+    const found = numbers(getComputedStyle(e).backgroundColor);
+    return found[3] === 0 && e.parentElement ? below(e.parentElement) : found;
+  };
+  return selectors.map((selector) => {
+    const e = document.querySelector(selector);
+    const [a, b] = [light(numbers(getComputedStyle(e).color)), light(below(e))];
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_can_be_read(open_page: Callable[..., Any], scheme: str) -> None:
+    page = open_page(color_scheme=scheme)
+    _write(page, "pig grunts in mud", "pig")
+    page.wait_for_selector(".why .for")
+    page.click(".tag >> nth=0")
+    page.wait_for_selector("#panel-words:not([hidden])")
+    selectors = ["body", ".quiet", ".tag b", ".title", ".why .for", "header a", "#start", "#text",
+                 "#panel-rows", "#panel-for li", "#panel-for li.strong"]  # fmt: skip
+    ratios = page.evaluate(CONTRAST, selectors)
+    assert min(ratios) >= 4.5, dict(zip(selectors, ratios, strict=True))
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (max(map(int, paper[4:-1].split(","))) < 60) == (scheme == "dark")
+
+
+def _tag_file(page: Any, name: str, content: bytes, result: str = "csv") -> str:
+    """Tag a file and give what is offered for download."""
+    page.select_option("#format", result)
+    page.set_input_files("#file", {"name": name, "mimeType": "text/plain", "buffer": content})
+    page.click("#start")
+    page.wait_for_selector("#download:not([hidden])")
+    with page.expect_download() as download:
+        page.click("#download")
+    assert download.value.suggested_filename == f"{Path(name).stem}-tags.{result}"
+    return Path(download.value.path()).read_text(encoding="utf-8-sig")
+
+
+def test_files_are_tagged_in_batches(
+    open_page: Callable[..., Any], address_of: Callable[..., str]
+) -> None:
+    page = open_page(address_of(max_batch=64))
+    sizes: list[int] = []
+    page.on(
+        "request",
+        lambda r: sizes.append(len(r.post_data_json["text"])) if r.method == "POST" else None,
+    )
+    page.wait_for_selector("#main:not([hidden])")
+    texts = [f'{ANIMALS["hen"]}, "number" {i}' for i in range(150)]
+    quoted = "".join('{},"{}"\r\n'.format(i, t.replace('"', '""')) for i, t in enumerate(texts))
+    found = _tag_file(page, "many.csv", f"id,Text\r\n{quoted}".encode()).splitlines()
+    assert sizes == [64, 64, 22]
+    assert found[0].startswith("text,label 1,title 1,score 1,label 2")
+    assert len(found) == 151
+    assert found[1].startswith('"hen clucks egg, ""number"" 0",hen,,')
+    lines = b"cat purrs\n\nowl hoots"
+    records = [json.loads(r) for r in _tag_file(page, "a.txt", lines, "jsonl").splitlines()]
+    assert [r["text"] for r in records] == ["cat purrs", "", "owl hoots"]
+    assert [records[0]["labels"][0], records[2]["labels"][0]] == ["cat", IMAGE]
+    rows = b'{"text": "=1+1 dog barks"}\n\n{"text": "bee\\nbuzzes"}\n'
+    assert _tag_file(page, "b.jsonl", rows).splitlines()[1].startswith("'=1+1 dog barks,dog,")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.pdf", b"%PDF", "The name must end in .txt, .jsonl or .csv."),
+        ("a.txt", b"\xff\xfe\x00", "The file is not UTF-8 text."),
+        ("a.txt", b"", "The file has no texts."),
+        ("a.jsonl", b'{"text": "a"}\n{"text"', "Line 2 is not JSON."),
+        ("a.jsonl", b'{"body": "a"}', 'Line 1 has no field "text".'),
+        ("a.csv", b"id,body\n1,a\n", 'The first line names no column "text"; it has: id, body.'),
+        ("a.csv", b'id,text\n1,"a\nb"\n2\n', "Line 4 has 1 columns, the first line 2."),
+        ("a.csv", b'text\n"a', "Line 2: a quote that does not end, or text after a quoted cell."),
+        ("a.txt", b"a" * 1_100_000, "Text 1 is longer than the 1,047,576 bytes"),
+    ],
+)
+def test_bad_files_are_told(
+    open_page: Callable[..., Any], name: str, content: bytes, message: str
+) -> None:
+    page = open_page()
+    page.wait_for_selector("#main:not([hidden])")
+    page.set_input_files("#file", {"name": name, "mimeType": "", "buffer": content})
+    page.click("#start")
+    page.wait_for_selector("#file-said.bad")
+    assert page.inner_text("#file-said").startswith(message)
+    assert page.locator("#download").is_hidden()
+
+
+def test_the_key_is_asked_for_once(
+    open_page: Callable[..., Any], address_of: Callable[..., str]
+) -> None:
+    page = open_page(address_of(api_key="open sesame"))
+    page.fill("#key", "wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#trouble:not([hidden])")
+    assert "does not accept this key" in page.inner_text("#trouble")
+    page.fill("#key", "open sesame")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#main:not([hidden])")
+    page.reload()
+    _write(page, "cat purrs", "cat")
+    assert page.locator("#key-form").is_hidden()
+
+
+def test_a_model_of_features_has_no_page_but_says_so(
+    open_page: Callable[..., Any], address_of: Callable[..., str], tmp_path: Path
+) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    labelry.OneVsRest(n_jobs=1).fit(X, np.argmax(X, axis=1)).save(tmp_path / "features")
+    page = open_page(address_of(tmp_path / "features"))
+    assert "labels rows of features" in page.inner_text("h2")
+    page.click("text=description of the API")
+    assert page.inner_text("h1") == "labelry API"
+
+
+def test_predicted_labels_light_up_and_points_can_be_asked(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    _map_ready(page)
+    dim = _painted(page)
+    _write(page, "cat purrs", "cat")
+    lit = _painted(page)
+    assert lit != dim
+    page.click(".tag >> nth=0")
+    page.click("#panel-show")  # cat is in the middle now
+    _painted(page)
+    page.keyboard.press("Escape")
+    page.locator("#map").hover()
+    page.wait_for_selector("#map-name:not([hidden])")
+    assert page.inner_text("#map-name") == "cat Felis catus"
+    page.locator("#map").click()
+    page.wait_for_selector("#panel:not([hidden])")
+    assert page.inner_text("#panel-title") == "cat"
+    page.keyboard.press("Escape")
+    near = _painted(page)
+    page.locator("#map").dblclick()
+    assert _painted(page) != near
+    assert page.locator("#panel").is_hidden()
+
+
+def test_a_model_that_can_only_rank(
+    open_page: Callable[..., Any], address_of: Callable[..., str], tmp_path: Path
+) -> None:
+    """No probabilities, words or vectors: the page leaves out what it cannot show."""
+    model = labelry.OneVsRest(n_jobs=1)
+    model.fit([*ANIMALS.values()] * 5, [[label] for label in ANIMALS] * 5).save(tmp_path / "plain")
+    page = open_page(address_of(tmp_path / "plain"))
+    _write(page, "bee buzzes honey", "bee")
+    assert "%" not in page.inner_text(".tag .score")
+    assert page.locator("#threshold").is_hidden()
+    assert page.locator("#map-section").is_hidden()
+    page.click(".tag >> nth=0")
+    page.wait_for_function("() => document.getElementById('panel-rows').textContent")
+    assert page.inner_text("#panel-rows") == "On 5 training texts (10.0 %)"
+    for part in ("#panel-words", "#panel-neighbours", "#panel-show"):
+        assert page.locator(part).is_hidden()
+
+
+def test_a_model_that_is_replaced(
+    open_page: Callable[..., Any], address_of: Callable[..., str], tagger_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "replaced"
+    labelry.load(tagger_path).save(path)
+    page = open_page(address_of(path, poll=0.1))
+    _write(page, "cat purrs", "cat")
+    texts = ["an oak tree", "a red rose"] * 20
+    labelry.LinearLabelTree(n_jobs=1).fit(texts, [["oak"], ["rose"]] * 20).save(path, force=True)
+    page.wait_for_function(
+        "() => fetch('/v1/model').then((a) => a.json()).then((m) => m.labels == 2)"
+    )
+    _write(page, "a rose", "rose")
+    page.wait_for_function(
+        "() => document.getElementById('model').textContent.includes('2 labels')"
+    )
+    _map_ready(page)
+    assert page.get_attribute("#map", "aria-label") == "Map of 2 labels"
+
+
+MOVE = """async () => {
+  const map = document.getElementById("map");
+  const box = map.getBoundingClientRect();
+  const fire = (type, x, more = {}) => map.dispatchEvent(new PointerEvent(type, {
+    pointerId: 1, clientX: x, clientY: box.top + 200, bubbles: true, ...more }));
+  map.setPointerCapture = () => {}; // there is no such pointer
+  const put = CanvasRenderingContext2D.prototype.putImageData;
+  let paintings = 0;
+  CanvasRenderingContext2D.prototype.putImageData = function (...all) {
+    paintings++;
+    put.apply(this, all);
+  };
+  map.focus();
+  const frame = () => new Promise(requestAnimationFrame);
+  const times = { drag: [], zoom: [] };
+  fire("pointerdown", box.left + 300);
+  let last = await frame();
+  for (let i = 0; i < 60; i++) {
+    fire("pointermove", box.left + 300 + 100 * Math.sin(i / 10));
+    const now = await frame();
+    times.drag.push(now - last);
+    last = now;
+  }
+  fire("pointerup", box.left + 300);
+  for (let i = 0; i < 60; i++) {
+    map.dispatchEvent(new WheelEvent("wheel", { deltaY: i < 30 ? -40 : 40,
+      clientX: box.left + 400, clientY: box.top + 250, cancelable: true }));
+    const now = await frame();
+    times.zoom.push(now - last);
+    last = now;
+  }
+  return { times, paintings };
+}"""
+
+
+def test_a_hundred_thousand_labels(
+    open_page: Callable[..., Any], record_property: Callable[[str, object], None]
+) -> None:
+    n, rng = 100_000, np.random.default_rng(0)
+    groups = np.sort(rng.integers(0, 12, n)).astype(np.uint8)
+    centres = rng.uniform(0.15, 0.85, (12, 2))
+    points = np.clip(centres[groups] + rng.normal(0, 0.06, (n, 2)), 0, 1).astype(np.float32)
+    leaders = np.searchsorted(groups, np.arange(12))[:, None].astype(np.int32)
+    content = encoded(LabelMap(points, groups, leaders), rng.zipf(1.5, n).clip(0, 10**6))
+    page = open_page()
+    page.route(
+        "**/v1/map",
+        lambda route: route.fulfill(body=content, content_type="application/octet-stream"),
+    )
+    page.route(
+        "**/v1/labels?ids=*",
+        lambda route: route.fulfill(
+            json={
+                "labels": [
+                    {"id": int(i), "label": f"label {i}", "rows": 1}
+                    for i in route.request.url.partition("ids=")[2].split(",")
+                ],
+                "more": False,
+            }
+        ),
+    )
+    page.reload()
+    _map_ready(page)
+    assert page.get_attribute("#map", "aria-label") == "Map of 100,000 labels"
+    assert page.locator("#legend li").count() == 12
+    _write(page, "cat purrs", "cat")
+    before = _painted(page)
+    found = page.evaluate(MOVE)
+    assert _painted(page) != before
+    assert found["paintings"] >= 118  # one for each movement
+    frames = {name: round(1000 / median(gaps)) for name, gaps in found["times"].items()}
+    record_property("measured", f"label map of {n:,} points, frames a second: {frames}")
