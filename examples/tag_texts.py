@@ -5,6 +5,7 @@ python examples/tag_texts.py        (needs the demo extra)
 
 import labelry
 from labelry.data.icd import icd10cm
+from labelry.evaluation import evaluate
 
 icd = icd10cm()
 few = icd.train.take(range(0, icd.train.n_rows, 4))  # a quarter is enough for a first look
@@ -18,8 +19,9 @@ for label, probability in tagger.predict(["acute pain in the left knee"], k=3)[0
 why = tagger.explain("acute pain in the left knee", "M25", n=3)
 print("for M25:", why.supporting, "against:", why.opposing)
 
-tagger.add_labels({"X99.9": "bitten by a very small dragon"})
-print(tagger.predict(["dragon bite on the hand"], k=2)[0])
+# Of the words of a new name, those count that the tagger has met.
+tagger.add_labels({"home": "pain in the knee of a person who fell at home"})
+print(tagger.predict(["a person with pain in the knee fell at home"], k=5)[0])
 
-labels, scores = tagger.predict_topk(icd.test.texts[:1000], k=1)
-print(f"right on {100 * tagger.score(icd.test.texts[:1000], icd.test.take(range(1000)).Y):.1f} %")
+found = evaluate(tagger, icd.test.take(range(1000)))
+print(f"the best label of unseen phrases is right in {found['P@1']:.1f} %")

@@ -153,6 +153,14 @@ def test_score_counts_unknown_labels_as_wrong(system) -> None:
     assert model.score(X, ["cat", "cat", "dog", "fish"], sample_weight=[0, 0, 0, 1]) == 0.0
 
 
+def test_score_of_an_indicator_in_the_order_of_the_labels() -> None:
+    model = labelry.OneVsRest().fit(X, FORMS["classes"][0])
+    best = model.topk_ids(X, 1)[0][:, 0]
+    assert model.score(X, csr_array(np.eye(len(model.classes_))[best])) == 1.0
+    with pytest.raises(ValueError, match="y must have 2 columns, one for each label; got 3"):
+        model.score(X, csr_array(np.eye(3)[[0, 1, 2, 0]]))
+
+
 def test_errors(system) -> None:
     with pytest.raises(ValueError, match="X has 4 rows but Y has 3"):
         system().fit(X, csr_array(np.eye(3)))

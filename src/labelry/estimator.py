@@ -177,8 +177,15 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Precision at 1: how often the best label is right (accuracy, if Y is a class vector)."""
         labels = encode_labels(y)
-        names = None if labels.classes is None else labels.classes.tolist()
-        Y = align(labels.indicator, names, self.classes_.tolist())
+        if labels.classes is not None:
+            Y = align(labels.indicator, labels.classes.tolist(), self.classes_.tolist())
+        elif self.classes_.dtype.kind in "OU":  # an indicator: its columns are in our order
+            Y = labels.indicator
+            if Y.shape[1] != len(self.classes_):
+                n = len(self.classes_)
+                raise ValueError(f"y must have {n} columns, one for each label; got {Y.shape[1]}")
+        else:
+            Y = align(labels.indicator, None, self.classes_.tolist())
         best = self.topk_ids(X, 1)[0]
         if sample_weight is None:
             return precision_at_k(Y, best, 1)
