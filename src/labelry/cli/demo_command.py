@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,15 +65,22 @@ def demo(
         _evaluate(tagger, data)
     _show_examples(tagger, data)
     tagger.set_params(n_jobs=None).save(out, force=True)
+    labelry = _command()
     typer.echo(
         f"\nThe tagger is saved. Try it:\n"
-        f'  labelry explain {out} "pain in the left knee"\n'
-        f"  labelry serve {out}        # then open the address that it prints"
+        f'  {labelry} explain {out} "pain in the left knee"\n'
+        f"  {labelry} serve {out}        # then open the address that it prints"
     )
     if serve:
         from labelry.cli.serve_command import serve as start_server
 
         start_server(out)
+
+
+def _command() -> str:
+    """How to call labelry from here: by its path, where it is not on the search path."""
+    own = Path(sys.executable).parent / "labelry"
+    return "labelry" if shutil.which("labelry") or not own.exists() else os.path.relpath(own)
 
 
 def _say_data(data: Classification) -> None:
