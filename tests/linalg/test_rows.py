@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array, csr_matrix, random_array
 
-from labelry.linalg.rows import Block, Rows, as_matrix
+from labelry.linalg.rows import Block, Rows, as_matrix, consecutive_rows
 
 X = random_array((53, 17), density=0.3, rng=0, format="csr", dtype=np.float32)
 Y = random_array((53, 9), density=0.2, rng=1, format="csr", dtype=np.float32)
@@ -97,3 +97,11 @@ def test_errors_name_what_is_wrong() -> None:
 def test_no_rows_and_no_columns() -> None:
     assert Rows(X[:0], Y[:0]).cross("Y", "X", M).tolist() == np.zeros((9, 4)).tolist()
     assert Rows(X, Y).cross("X", "X", M[:, :0]).shape == (17, 0)
+
+
+def test_consecutive_rows_share_their_entries() -> None:
+    A = csr_array(np.arange(12, dtype=np.float32).reshape(4, 3))
+    part = consecutive_rows(A, 1, 3)
+    assert_array_equal(part.toarray(), A.toarray()[1:3])
+    assert np.shares_memory(part.data, A.data)
+    assert consecutive_rows(A, 4, 4).shape == (0, 3)

@@ -199,6 +199,14 @@ class Rows:
         return x, xx, y, float(w[0])
 
 
+def consecutive_rows(A: csr_array, first: int, last: int) -> csr_array:
+    """``A[first:last]`` that shares the entries of A: scipy would copy them."""
+    indptr = A.indptr[first : last + 1]
+    entries = slice(indptr[0], indptr[-1])
+    parts = (A.data[entries], A.indices[entries], indptr - indptr[0])
+    return csr_array(parts, shape=(last - first, A.shape[1]))
+
+
 def product(A: Matrix, M: F32, n_jobs: int = 1) -> F32:
     """A @ M for CSR or dense A and dense M."""
     M = np.ascontiguousarray(M, dtype=np.float32)

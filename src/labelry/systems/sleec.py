@@ -14,7 +14,7 @@ from labelry.decoders.neighbours import Neighbours, all_votes, half_whitening, v
 from labelry.embeddings.sleec import neighbour_gram, regress, svp
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.linalg.rows import Matrix, consecutive_rows, scaled_rows
 from labelry.state import storable
 from labelry.systems.local import (
     by_cluster,
@@ -75,7 +75,7 @@ class Learner(NamedTuple):
         points = self.points[self.row_bounds[c] : self.row_bounds[c + 1]]
         return Cluster(
             self.features[first:last],
-            self.coef[first:last],
+            consecutive_rows(self.coef, first, last),
             self.intercept[c],
             points.toarray() if issparse(points) else points,
             self.scale[c],
