@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from labelry.decoders.evidence import sparse_inner_products
+from labelry.linalg.kernels import keep_best
 from labelry.linalg.parallel import balanced_spans, run
 from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
 from labelry.state import storable
@@ -88,7 +89,6 @@ def _nearest_names(
     total = np.zeros(n_labels, dtype=np.float32)
     stamp = np.zeros(n_labels, dtype=np.int32)  # one more than the last row that met the label
     met = np.empty(n_labels, dtype=np.int32)
-    k = labels.shape[1]
     for i in range(row0, row1):
         n_met = 0
         for p in range(x_indptr[i], x_indptr[i + 1]):
@@ -105,16 +105,5 @@ def _nearest_names(
         best[:] = -np.inf
         ids[:] = -1
         for u in range(n_met):
-            label = met[u]
-            v = total[label]
-            if v <= 0.0:
-                continue
-            t = k
-            while t > 0 and (v > best[t - 1] or (v == best[t - 1] and label < ids[t - 1])):
-                if t < k:
-                    best[t] = best[t - 1]
-                    ids[t] = ids[t - 1]
-                t -= 1
-            if t < k:
-                best[t] = v
-                ids[t] = label
+            if total[met[u]] > 0.0:
+                keep_best(best, ids, total[met[u]], met[u])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry.decoders.vector_lists import VectorLists, make_lists
+from labelry.linalg.kernels import keep_best
 from labelry.linalg.parallel import balanced_spans, run, spans
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.linalg.topk import topk
@@ -220,7 +221,6 @@ def _vote_rows(
     """
     votes = np.zeros(n_labels, dtype=np.float32)
     touched = np.empty(n_labels, dtype=np.int32)
-    k = labels.shape[1]
     for i in range(row0, row1):
         n_touched = 0
         for t in range(near.shape[1]):
@@ -237,14 +237,5 @@ def _vote_rows(
         ids[:] = -1
         for u in range(n_touched):
             label = touched[u]
-            v = votes[label]
+            keep_best(best, ids, votes[label], label)
             votes[label] = 0.0
-            t = k
-            while t > 0 and (v > best[t - 1] or (v == best[t - 1] and label < ids[t - 1])):
-                if t < k:
-                    best[t] = best[t - 1]
-                    ids[t] = ids[t - 1]
-                t -= 1
-            if t < k:
-                best[t] = v
-                ids[t] = label
