@@ -13,13 +13,13 @@ least-squares decoder (paper: 60 examples a second).
 from __future__ import annotations
 
 import argparse
-import resource
 import time
 
 import numpy as np
 from passes import triad_bandwidth
 from scipy.sparse import csr_array
 
+from labelry import memory
 from labelry.decoders import least_squares_decoder
 from labelry.embeddings import rembrandt
 from labelry.linalg.parallel import resolve_jobs
@@ -89,7 +89,7 @@ def _stack(parts: list[tuple[np.ndarray, np.ndarray]], width: int) -> csr_array:
 
 
 def peak_memory() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return memory.peak() / 2**30
 
 
 class TimedRows(Rows):

@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from labelry import modelfile
 from labelry.data.dataset import Dataset
-from labelry.data.labels import EncodedLabels, align, encode_labels
+from labelry.data.labels import EncodedLabels, align, encode_labels, label_counts
 from labelry.data.text import TextFeatures
 from labelry.errors import ModelError
 from labelry.linalg.parallel import resolve_jobs
@@ -101,7 +101,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         self.form_ = form
         self.classes_ = np.arange(Y.shape[1]) if labels.classes is None else labels.classes
         self.n_rows_ = int(Y.shape[0])
-        self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int32)
+        self.label_counts_ = label_counts(Y)
         with self._threads():
             self._fit(matrix, Y, np.random.default_rng(self.random_state), **options)
         return self

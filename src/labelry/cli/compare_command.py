@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from labelry.data import Dataset
 
 _TABLE_WIDTH = 120
-QUALITIES = ("fast", "balanced", "best")  # of the Tagger: what `train` does without --system
 
 
 class Contender(NamedTuple):
@@ -89,6 +88,7 @@ def parse_systems(text: str) -> list[Contender]:
 Contender(name='knn:normalize=false', flags=['--system', 'knn', '--no-normalize'])]
     """
     from labelry.systems import SYSTEMS
+    from labelry.systems.tagger import QUALITIES  # what `train` takes without --system
 
     contenders = []
     for name in filter(None, (part.strip() for part in text.split(","))):

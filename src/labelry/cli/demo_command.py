@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -118,11 +118,12 @@ def _show_examples(tagger: Tagger, data: Classification) -> None:
         truth = {names[j] for j in data.test.Y[[row]].indices.tolist()}
         console.print()
         console.print(Text(texts[row], style="bold"))
-        for label, probability in tagger.predict([texts[row]], k=_SHOWN)[0]:
+        found = tagger.predict([texts[row]], k=_SHOWN)[0]
+        for label, probability in found:
             mark = "*" if label in truth else " "
             title = data.titles[label][:_WIDTH]
             console.print(Text(f" {mark} {probability:6.1%}  {label:8} {title}"))
-        best: Any = tagger.predict([texts[row]], k=1)[0][0][0]
+        best = found[0][0]
         words = tagger.explain(texts[row], best, n=_SHOWN).supporting
         said = ", ".join(f"{word} {value:+.2f}" for word, value in words)
         why = said or "no words, but similar phrases"

@@ -130,6 +130,15 @@ def encode_labels(Y: Any) -> EncodedLabels:
     return _from_classes(Y)
 
 
+def label_counts(Y: csr_array) -> NDArray[np.int32]:
+    """Rows of each label.
+
+    >>> label_counts(csr_array([[1, 0, 1], [1, 0, 0]])).tolist()
+    [2, 0, 1]
+    """
+    return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int32)
+
+
 def align(Y: csr_array, names: Sequence[Label] | None, model_names: Sequence[Label]) -> csr_array:
     """Bring the columns of `Y` into the order of a model, by name.
 

@@ -37,11 +37,8 @@ def label_words(model: LabelRanker, label: int, k: int) -> dict[str, list[dict[s
         raise ValueError(f"{model.system} has no tree of linear classifiers")
     every = csr_array(np.ones((1, tree.n_columns_), dtype=np.float32))
     found = contributions(tree, every, label)
-    names = model.text_features_
-    shown = {}
-    for side, places in zip(("supporting", "opposing"), found.strongest(k), strict=True):
-        columns = found.columns[places].tolist()
-        words = columns if names is None else names.names_of(columns)
-        weights = found.values[places].tolist()
-        shown[side] = [{"word": w, "weight": v} for w, v in zip(words, weights, strict=True)]
-    return shown
+    sides = zip(("supporting", "opposing"), found.strongest(k), strict=True)
+    return {
+        side: [{"word": w, "weight": v} for w, v in found.named(places, model.text_features_)]
+        for side, places in sides
+    }

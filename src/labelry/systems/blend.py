@@ -355,14 +355,18 @@ class Blend(LabelRanker):
         scores = np.empty((X.shape[0], k), dtype=np.float32)
         blocks = self.retrievers_.judged(scaled_rows(X), self.n_candidates, n_jobs)
         for rows, candidates, F in blocks:
-            if self.reranker_ is None:
-                S = _alone(self.retrievers_, candidates, F, self.judge_ or JUDGES[0])
-                S = self._calibrated(S)
-            else:
-                S = as_probabilities(self.reranker_.log_odds(candidates, F, n_jobs))
-            S = weighted(candidates, S, self.label_weights_)
+            S = self._scored(candidates, F, n_jobs)
             labels[rows], scores[rows] = best_candidates(candidates, S, k, n_jobs)
         return labels, scores
+
+    def _scored(self, candidates: Ints, F: F32, n_jobs: int) -> F32:
+        """Scores (n, m) of the candidates of rows; minus infinity where there is none."""
+        if self.reranker_ is None:
+            S = _alone(self.retrievers_, candidates, F, self.judge_ or JUDGES[0])
+            S = self._calibrated(S)
+        else:
+            S = as_probabilities(self.reranker_.log_odds(candidates, F, n_jobs))
+        return weighted(candidates, S, self.label_weights_)
 
     def _calibrated(self, scores: F32) -> F32:
         return scores if self.calibration_ is None else self.calibration_.probabilities(scores)

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import check_one_of
+from labelry.data.labels import label_counts
 from labelry.decoders.calibration import Calibration, fit_calibration
 from labelry.decoders.rerank import best_candidates
 from labelry.estimator import LabelRanker
@@ -97,8 +98,7 @@ class CalibratedTree(LabelRanker):
         X = scaled_rows(X)
         self.calibration_: Calibration | None = None
         self.threshold_ = _HALF
-        counts = np.bincount(Y.indices, minlength=Y.shape[1])
-        self.label_weights_ = label_weights(self.objective, counts, X.shape[0])
+        self.label_weights_ = label_weights(self.objective, label_counts(Y), X.shape[0])
         many = X.shape[0] >= _MANY_ROWS
         n_wanted = min(X.shape[0] // 20, _MOST_SPARED) if many else X.shape[0] // 4
         with phase("near-duplicates"):
@@ -143,7 +143,6 @@ class CalibratedTree(LabelRanker):
 
 def _with_lost_labels(Y: csr_array, held_out: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Rows with a label that no row would be left of."""
-    counts = np.bincount(Y.indices, minlength=Y.shape[1])
-    left = np.bincount(Y[np.flatnonzero(~held_out)].indices, minlength=Y.shape[1])
-    lost = ((counts > 0) & (left == 0)).astype(np.float32)
+    left = label_counts(Y[np.flatnonzero(~held_out)])
+    lost = ((label_counts(Y) > 0) & (left == 0)).astype(np.float32)
     return (Y @ lost) > 0

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.data.text import TextFeatures
 from labelry.decoders.evidence import PER_JUDGE
 from labelry.linalg.rows import Matrix
 from labelry.systems.linear_tree import LinearLabelTree
-from labelry.systems.retrieval import Retrievers
 
 Feature = str | int
 
@@ -63,6 +64,14 @@ class Contributions(NamedTuple):
         values = self.values[order]
         return order[values > 0][:n], order[values < 0][:n]
 
+    def named(
+        self, places: NDArray[np.intp], text_features: TextFeatures | None
+    ) -> list[tuple[Feature, float]]:
+        """Feature and value at some places; features are words, or numbers of columns."""
+        columns = self.columns[places].tolist()
+        features = columns if text_features is None else text_features.names_of(columns)
+        return list(zip(features, self.values[places].tolist(), strict=True))
+
     def margin(self) -> float:
         return self.bias + float(self.values.sum())
 
@@ -73,7 +82,7 @@ def contributions(tree: LinearLabelTree, x: Matrix, label: int) -> Contributions
     Nothing for a label that came after the tree was trained.
     """
     row = csr_array(x)
-    if label >= len(tree.tree_.leaves().ptr) - 1:
+    if label >= tree.tree_.n_labels:
         return Contributions(row.indices[:0], np.zeros(0), 0.0)
     _, weights, bias = tree.path_weights(label)
     summed = np.asarray(weights[:, row.indices].sum(axis=0), dtype=np.float64).ravel()
@@ -82,13 +91,7 @@ def contributions(tree: LinearLabelTree, x: Matrix, label: int) -> Contributions
     return Contributions(row.indices, summed * row.data / n_trees, total)
 
 
-def judgement(
-    retrievers: Retrievers, x: Matrix, label: int, n_candidates: int, n_jobs: int
-) -> dict[str, float]:
-    """What each judge says about a label of one row of unit length; empty if it is no candidate."""
-    _, candidates, F = next(retrievers.judged(x, n_candidates, n_jobs))
-    place = np.flatnonzero(candidates[0] == label)
-    if not len(place):
-        return {}
-    scores = F[0, place[0], : PER_JUDGE * len(retrievers.judges) : PER_JUDGE]
-    return dict(zip(retrievers.judges, scores.tolist(), strict=True))
+def judgement(judges: Sequence[str], features: NDArray[np.float32]) -> dict[str, float]:
+    """What each judge says about a candidate, out of its features from `Retrievers.judged`."""
+    scores = features[: PER_JUDGE * len(judges) : PER_JUDGE]
+    return dict(zip(judges, scores.tolist(), strict=True))

@@ -203,10 +203,12 @@ class LinearLabelTree(LabelRanker):
         bias : array (m,)
         """
         check_is_fitted(self)
-        leaves, paths, parent = self.tree_.leaves(), self.tree_.paths(), self.tree_.parent
-        first, last = leaves.ptr[label], leaves.ptr[label + 1]
-        nodes = paths.nodes[paths.ptr[first] : paths.ptr[last]]
-        nodes = nodes[~np.isin(nodes, self.roots_)]
+        parent, roots, upwards = self.tree_.parent, set(self.roots_.tolist()), []
+        for node in np.flatnonzero(self.tree_.label == label)[::-1].tolist():
+            while node not in roots:
+                upwards.append(node)
+                node = int(parent[node])
+        nodes = np.array(upwards[::-1], dtype=np.int32)
         columns = [
             self.weights_.chunk(self.tree_, parent[s], self.n_columns_)[
                 :, [s - self.tree_.first_child[parent[s]]]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, dia_array, issparse, vstack
 
+from labelry.data.labels import label_counts
 from labelry.decoders.evidence import (
     evidence,
     inner_products,
@@ -226,11 +227,6 @@ def label_centroids(sums: Matrix) -> tuple[Matrix, F32]:
     centroids.data[np.abs(centroids.data) < _LEAST_WEIGHT] = 0
     centroids.eliminate_zeros()
     return centroids, lengths.astype(np.float32)
-
-
-def label_counts(Y: csr_array) -> NDArray[np.int32]:
-    """Rows of each label."""
-    return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int32)
 
 
 def _padded(A: NDArray, n_more: int) -> NDArray:

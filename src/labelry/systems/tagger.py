@@ -16,13 +16,14 @@ from labelry.checks import check_at_least, check_one_of
 from labelry.data.dataset import Dataset
 from labelry.data.labels import EncodedLabels
 from labelry.data.text import TextFeatures
+from labelry.decoders.growth import widened
 from labelry.estimator import LabelRanker, encoded, labels_of, rows_of
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
 from labelry.state import storable
 from labelry.systems.blend import Blend
 from labelry.systems.calibrated_tree import CalibratedTree
-from labelry.systems.explanation import Contributions, Explanation, contributions, judgement
+from labelry.systems.explanation import Explanation, contributions, judgement
 from labelry.systems.new_labels import encoded_again, further_classes
 from labelry.systems.objectives import OBJECTIVES, Objective
 from labelry.systems.time_budget import Choice, as_seconds, choose
@@ -163,21 +164,20 @@ class Tagger(LabelRanker):
         check_at_least("n", n, 0)
         x = scaled_rows(self._features(_as_rows(row)))
         y = self._column(label)
-        blend = self.model_ if isinstance(self.model_, Blend) else None
-        tree = self.model_.tree_ if blend is None else blend.retrievers_.tree
-        found = contributions(tree, x, y)
+        blended = isinstance(self.model_, Blend)
+        found = contributions(self.model_.retrievers_.tree if blended else self.model_.tree_, x, y)
         largest, smallest = found.strongest(n)
         listed = found.values[largest].sum() + found.values[smallest].sum()
-        n_jobs = resolve_jobs(self.n_jobs)
+        probability, judges = self._judged(x, y)
         return Explanation(
             label=label,
-            probability=self._probability(x, y),
-            supporting=self._listed(found, largest),
-            opposing=self._listed(found, smallest),
+            probability=probability,
+            supporting=found.named(largest, self.text_features_),
+            opposing=found.named(smallest, self.text_features_),
             rest=float(found.values.sum() - listed),
             bias=found.bias,
             margin=found.margin(),
-            judges=judgement(blend.retrievers_, x, y, blend.n_candidates, n_jobs) if blend else {},
+            judges=judges,
         )
 
     def label_vectors(self) -> F32:
@@ -326,15 +326,20 @@ class Tagger(LabelRanker):
         if self.names_ is not None:
             self.names_ = np.concatenate([self.names_, np.array(names, dtype=object)])
 
-    def _probability(self, x: Matrix, y: int) -> float | None:
-        ids, scores = self._topk(x, min(_MOST_LABELS, len(self.classes_)))
-        found = np.flatnonzero(ids[0] == y)
-        return float(scores[0, found[0]]) if len(found) else None
-
-    def _listed(self, found: Contributions, places: Ints) -> list[tuple[str | int, float]]:
-        columns = found.columns[places].tolist()
-        features = columns if self.text_features_ is None else self.text_features_.names_of(columns)
-        return list(zip(features, found.values[places].tolist(), strict=True))
+    def _judged(self, x: Matrix, y: int) -> tuple[float | None, dict[str, float]]:
+        """Score of a label of one row, None if it is no candidate; what the judges say about it."""
+        judges: tuple[str, ...] = ()
+        if isinstance(self.model_, Blend):
+            retrievers, n_jobs = self.model_.retrievers_, resolve_jobs(self.n_jobs)
+            _, ids, F = next(retrievers.judged(x, self.model_.n_candidates, n_jobs))
+            scores, judges = self.model_._scored(ids, F, n_jobs), retrievers.judges
+        else:
+            ids, scores = self._topk(x, min(_MOST_LABELS, len(self.classes_)))
+            F = np.empty((*ids.shape, 0), dtype=np.float32)
+        place = np.flatnonzero(ids[0] == y)
+        if not len(place):
+            return None, {}
+        return float(scores[0, place[0]]), judgement(judges, F[0, place[0]])
 
     def _check_parameters(self) -> None:
         check_one_of("quality", self.quality, QUALITIES)
@@ -365,8 +370,7 @@ def with_names(
     texts = np.array([names.get(label, "") for label in [*known, *further]], dtype=object)
     if further:
         classes = np.array([*known, *further], dtype=object if isinstance(known[0], str) else None)
-        Y = csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], len(classes)))
-        labels = labels._replace(indicator=Y, classes=classes)
+        labels = labels._replace(indicator=widened(Y, len(classes)), classes=classes)
     return labels, texts
 
 
