@@ -111,10 +111,10 @@ def test_a_saved_model_is_the_same(
 ) -> None:
     monkeypatch.setitem(SYSTEMS, "blend", "labelry.systems.blend:Blend")
     X, Y = documents(1000)
-    model = Blend(**OPTIONS, reranker=reranker).fit(X, Y)
+    model = Blend(**OPTIONS, reranker=reranker, held_out=0.25).fit(X, Y)
     assert model.reranker_ is not None
     model.save(tmp_path / "a")
-    Blend(**OPTIONS, reranker=reranker).fit(X, Y).save(tmp_path / "b")
+    Blend(**OPTIONS, reranker=reranker, held_out=0.25).fit(X, Y).save(tmp_path / "b")
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
     loaded = load(tmp_path / "a")

@@ -61,7 +61,8 @@ def test_more_trees_and_a_wider_beam_do_not_hurt() -> None:
 def test_few_labels_are_one_vs_rest() -> None:
     X, Y = documents()
     ours = LinearLabelTree(prune=0.0).fit(X, Y)
-    theirs = OneVsRest(tolerance=0.1, max_sweeps=20).fit(X, Y)
+    # At a root two fifths of C count.
+    theirs = OneVsRest(C=0.5, tolerance=0.1, max_sweeps=20).fit(X, Y)
     assert ours.tree_.summary().depth == 1
     same = ours.topk_ids(X, 3)[0] == theirs.topk_ids(X, 3)[0]
     assert same.mean() > 0.97
@@ -147,6 +148,35 @@ def test_path_weights_explain_the_score(n_trees: int) -> None:
         assert_allclose(score, each_tree.mean(), rtol=1e-4)
 
 
+def test_copies_score_as_the_best_of_their_places() -> None:
+    X, Y = documents(n=300)
+    model = LinearLabelTree(depth=2, branching=8, copies=1, beam_width=100, normalize=False)
+    model.fit(X, Y)
+    n_places = np.bincount(model.tree_.label[model.tree_.label >= 0])
+    assert n_places.min() == 1
+    assert n_places.max() == 2
+    labels, scores = model.topk_ids(X[:5], 60)
+    for i in range(5):
+        assert_array_equal(np.sort(labels[i]), np.arange(60))  # each once
+        for y, score in zip(labels[i].tolist(), scores[i].tolist(), strict=True):
+            _, weights, bias = model.path_weights(y)
+            margins = weights @ X[[i]].toarray()[0] + bias
+            assert_allclose(score, expit(4 * margins).reshape(-1, 2).prod(axis=1).max(), rtol=1e-3)
+
+
+def test_logistic_loss() -> None:
+    X, Y = documents()
+    new_X, new_Y = documents(seed=1)
+    hinge, logistic = (
+        LinearLabelTree(depth=2, loss=loss).fit(X, Y) for loss in ("squared_hinge", "logistic")
+    )
+    assert abs(p_at_3(hinge, new_X, new_Y) - p_at_3(logistic, new_X, new_Y)) < 0.02
+    # Its margins are log odds, a quarter of them: what a score says is about what happens.
+    labels, scores = LinearLabelTree(loss="logistic", prune=0.0).fit(X, Y).topk_ids(new_X, 60)
+    hits = np.take_along_axis(new_Y.toarray(), labels, axis=1)
+    assert abs(scores.mean() - hits.mean()) < 0.02
+
+
 @pytest.mark.parametrize("n_trees", [1, 2])
 def test_labels_of_the_same_words_are_similar(n_trees: int) -> None:
     rng = np.random.default_rng(0)
@@ -181,7 +211,9 @@ def test_a_saved_model_predicts_the_same(tmp_path, monkeypatch: pytest.MonkeyPat
         (np.eye(2), np.zeros((2, 3))),  # no labels at all
     ],
 )
-@pytest.mark.parametrize("options", [{}, {"depth": 2}, {"depth": 3, "n_trees": 2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"depth": 2}, {"depth": 3, "n_trees": 2}, {"depth": 2, "copies": 1}]
+)
 @pytest.mark.parametrize("sparse", [False, True])
 def test_odd_data(X: np.ndarray, Y: np.ndarray, options: dict, sparse: bool) -> None:
     rows = csr_array(X) if sparse else X
@@ -203,6 +235,9 @@ def test_errors_name_the_parameter() -> None:
         ({"n_trees": 0}, "n_trees must be at least 1, got 0"),
         ({"branching": 1}, "branching must be at least 2, got 1"),
         ({"depth": 0}, "depth must be at least 1, got 0"),
+        ({"copies": -1}, "copies must be at least 0, got -1"),
+        ({"copies": 1, "n_trees": 2}, "copies must be 0 with several trees"),
+        ({"loss": "hinge"}, "loss must be one of squared_hinge, logistic"),
         ({"beam_width": 0}, "beam_width must be at least 1, got 0"),
         ({"prune": -1.0}, r"prune must be at least 0, got -1\.0"),
         ({"C": 0.0}, r"C must be positive, got 0\.0"),

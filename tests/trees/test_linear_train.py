@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array, csr_matrix, random_array
+from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from labelry.trees import Tree, random_tree
@@ -29,15 +30,27 @@ def train(X, Y, tree: Tree, roots=ONE_ROOT, **options) -> SparseWeights:
     return train_linear(X, Y, tree, roots, rng=np.random.default_rng(0), **options)
 
 
-@pytest.mark.parametrize("n_trees", [1, 2])
-def test_a_child_is_set_against_its_siblings_on_the_rows_of_their_parent(n_trees: int) -> None:
+def linear_classifier(loss: str, C: float):
+    """The same problem for scikit-learn, and what its weights are divided by."""
+    if loss == "squared_hinge":
+        return LinearSVC(C=C, tol=1e-5, max_iter=100_000), 1
+    # log(1 + exp(-4 m)) with a margin of w'x is log(1 + exp(-m)) with one of 4 w'x.
+    return LogisticRegression(C=16 * C, solver="liblinear", tol=1e-6, max_iter=10_000), 4
+
+
+@pytest.mark.parametrize(
+    ("n_trees", "loss"), [(1, "squared_hinge"), (2, "squared_hinge"), (1, "logistic")]
+)
+def test_a_child_is_set_against_its_siblings_on_the_rows_of_their_parent(
+    n_trees: int, loss: str
+) -> None:
     X, Y = problem()
     trees = [
         random_tree(50, branching=3 + i, depth=2, rng=np.random.default_rng(i)) for i in (0, 1)
     ]
     tree = trees[0] if n_trees == 1 else side_by_side(trees)
     roots = ONE_ROOT if n_trees == 1 else np.array([1, 2], dtype=np.int32)
-    weights = train(X, Y, tree, roots)
+    weights = train(X, Y, tree, roots, C=2.0, loss=loss)
     has = (tree.label_sets @ Y.T).toarray() > 0  # rows with a label below each node
     has[roots] = True
     for node in np.flatnonzero(tree.label < 0)[n_trees > 1 :]:
@@ -46,9 +59,10 @@ def test_a_child_is_set_against_its_siblings_on_the_rows_of_their_parent(n_trees
         for c in range(W.shape[1]):
             y = has[first + c, rows]
             if 0 < y.sum() < len(y):
-                svm = LinearSVC(tol=1e-5, max_iter=100_000).fit(X[rows], y)
-                assert_allclose(W[:, c], svm.coef_[0], atol=2e-3)
-                assert_allclose(weights.bias[first + c], svm.intercept_[0], atol=2e-3)
+                model, factor = linear_classifier(loss, 0.8 if node in roots else 2.0)
+                model.fit(csr_matrix(X[rows]), y)
+                assert_allclose(factor * W[:, c], model.coef_[0], atol=2e-3)
+                assert_allclose(factor * weights.bias[first + c], model.intercept_[0], atol=2e-3)
 
 
 def test_pruning_drops_the_small_weights_only() -> None:

@@ -6,34 +6,58 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
+from sklearn.isotonic import isotonic_regression
 from sklearn.linear_model import LogisticRegression
 
 from labelry.state import storable
 
 F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
 
 _LEAST = 1e-6  # distance from 0 and 1 below which scores say nothing more
+_MOST_BENDS = 50
+_PER_BEND = 100  # true labels for each bend of the curve, on average, at least
+_SMOOTH = 0.1  # of the smooth curve that stays: equal log odds would lose the order of scores
+_PRIOR = 50  # labels that the smooth curve counts for, beside those of a bend
+
+_NO_BENDS = np.empty(0)
 
 
 @storable
 class Calibration(NamedTuple):
-    """``log odds = low log s - high log(1 - s) + intercept`` for a score s.
+    """A smooth curve of three numbers, which needs few rows, bent to what many rows say.
 
-    `low` and `high` are not negative, so the order of the scores stays. With three numbers it
-    needs few rows, and unlike Platt's curve it may bend differently near 0 and near 1.
+    The curve is ``f(s) = low log s - high log(1 - s) + intercept`` for a score s. The log odds are
+    f(s), moved by the straight lines between the bends; before the first bend and after the last
+    they are moved as there. `low` and `high` are not negative and the bends do not fall, so the
+    order of the scores stays.
 
-    Kull, Silva Filho, Flach: Beta calibration, 2017.
+    Attributes
+    ----------
+    low, high, intercept : float
+    at, log_odds : array (n_bends,)
+        f(s) of each bend, ascending, and the log odds there.
+
+    References
+    ----------
+    Kull, Silva Filho, Flach: Beta calibration, 2017. Zadrozny, Elkan: Transforming classifier
+    scores into accurate multiclass probability estimates, 2002.
     """
 
     low: float
     high: float
     intercept: float
+    at: F64 = _NO_BENDS
+    log_odds: F64 = _NO_BENDS
 
     def probabilities(self, scores: F32) -> F32:
         """Of scores; minus infinity (no label) stays."""
-        log_odds = _logarithms(scores) @ np.array([self.low, self.high]) + self.intercept
-        return np.where(np.isneginf(scores), scores, expit(log_odds)).astype(np.float32)
+        f = _logarithms(scores) @ np.array([self.low, self.high]) + self.intercept
+        if len(self.at):
+            beyond = f - np.clip(f, self.at[0], self.at[-1])
+            f = np.interp(f, self.at, self.log_odds) + beyond
+        return np.where(np.isneginf(scores), scores, expit(f)).astype(np.float32)
 
 
 def fit_calibration(scores: F32, hits: NDArray[np.bool_]) -> Calibration | None:
@@ -55,10 +79,32 @@ def fit_calibration(scores: F32, hits: NDArray[np.bool_]) -> Calibration | None:
         model = LogisticRegression(solver="newton-cholesky").fit(A * kept, true)
         if (model.coef_ >= 0).all():
             low, high = model.coef_[0].tolist()
-            return Calibration(low, high, float(model.intercept_[0]))
+            return Calibration(
+                low, high, float(model.intercept_[0]), *_bends(model.decision_function(A), true)
+            )
         kept &= model.coef_[0] > 0  # a curve that falls is noise: without that part of it
 
 
-def _logarithms(scores: F32) -> NDArray[np.float64]:
+def _bends(f: F64, true: NDArray[np.bool_]) -> tuple[F64, F64]:
+    """Log odds of groups of labels alike in f, and f of each group; both ascend.
+
+    The more probable labels are, the smaller are their groups: most bends are where it matters.
+    """
+    order = np.argsort(f, kind="stable")
+    f, true = f[order], true[order]
+    n_groups = int(np.clip(np.count_nonzero(true) // _PER_BEND, 1, _MOST_BENDS))
+    weight = np.cumsum(np.sqrt(expit(f)))
+    cuts = np.searchsorted(weight, weight[-1] * np.arange(1, n_groups) / n_groups)
+    first = np.unique(np.concatenate([[0], cuts]))
+    size = np.diff(np.append(first, len(f)))
+    smooth = np.add.reduceat(expit(f), first) / size
+    at = logit(smooth)
+    share = (np.add.reduceat(true, first, dtype=np.float64) + _PRIOR * smooth) / (size + _PRIOR)
+    log_odds = (1 - _SMOOTH) * logit(isotonic_regression(share, sample_weight=size)) + _SMOOTH * at
+    at, different = np.unique(at, return_index=True)
+    return at, log_odds[different]
+
+
+def _logarithms(scores: F32) -> F64:
     s = np.clip(scores.astype(np.float64), _LEAST, 1 - _LEAST)
     return np.stack([np.log(s), -np.log1p(-s)], axis=-1)

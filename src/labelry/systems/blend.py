@@ -18,6 +18,7 @@ from labelry.decoders.strangers import StrangerReranker, fit_with_strangers
 from labelry.estimator import LabelRanker, encoded
 from labelry.linalg.parallel import resolve_jobs, run
 from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.linalg.topk import topk
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match
 from labelry.progress import phase
@@ -29,8 +30,9 @@ from labelry.systems.retrieval import JUDGES, NAMES, Retrievers, fit_retrievers
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
-_MOST_ROWS = 20_000  # to hold out: more make no better re-ranker
+_MOST_ROWS = 10_000  # to hold out: more make no better re-ranker
 _FEW_ROWS = 20  # held out that cannot judge anybody
+_CALIBRATED = 10  # best labels of a row that the curve is fitted to
 _HALF = 0.5  # probability from which a label is rather true than not
 
 
@@ -61,7 +63,7 @@ class Blend(LabelRanker):
         that are rare, and so often forgotten, are moved up (PSP@k). "f1" ranks as "precision", but
         `predict` takes as many labels as give the best micro F1 on held-out rows.
     held_out : float
-        Share of the rows that the re-ranker is fitted on, at most 20,000 of them, by judges that
+        Share of the rows that the re-ranker is fitted on, at most 10,000 of them, by judges that
         were fitted on the others. Afterwards the judges are fitted on all rows.
     similarity : float
         Cosine from which rows count as near-duplicates, which are held out together; sparse rows
@@ -79,7 +81,7 @@ class Blend(LabelRanker):
     judge_ : str or None
         That judge.
     calibration_ : Calibration or None
-        What makes probabilities of the scores of that judge.
+        What makes probabilities of the scores of that judge, or bends those of the re-ranker.
     threshold_ : float
         Score from which `predict` says yes in the multilabel case.
     label_weights_ : array (n_labels,) or None
@@ -120,7 +122,7 @@ class Blend(LabelRanker):
         n_candidates: int = 30,
         reranker: Kind = "average",
         objective: Objective = "precision",
-        held_out: float = 0.25,
+        held_out: float = 0.2,
         similarity: float = 0.8,
         random_state: int | None = 0,
         n_jobs: int | None = None,
@@ -314,15 +316,11 @@ class Blend(LabelRanker):
                 for name, S in scores.items()
             }
             best = max(scores, key=self.held_out_ndcg_.__getitem__)
-            if best == "blend":
-                self.judge_ = None
-                self.reranker_ = reranker
-            else:
-                self.judge_ = best
-                self.calibration_ = fit_calibration(scores[best], hits)
-                scores[best] = self._calibrated(scores[best])
+            self.judge_ = None if best == "blend" else best
+            self.reranker_ = reranker if best == "blend" else None
+            self.calibration_ = _fitted_to_best(scores[best], hits)
             if self.objective == "f1":
-                self.threshold_ = f1_threshold(scores[best], hits, Y.nnz)
+                self.threshold_ = f1_threshold(self._calibrated(scores[best]), hits, Y.nnz)
 
     def _rerankers(
         self,
@@ -363,10 +361,9 @@ class Blend(LabelRanker):
         """Scores (n, m) of the candidates of rows; minus infinity where there is none."""
         if self.reranker_ is None:
             S = _alone(self.retrievers_, candidates, F, self.judge_ or JUDGES[0])
-            S = self._calibrated(S)
         else:
             S = as_probabilities(self.reranker_.log_odds(candidates, F, n_jobs))
-        return weighted(candidates, S, self.label_weights_)
+        return weighted(candidates, self._calibrated(S), self.label_weights_)
 
     def _calibrated(self, scores: F32) -> F32:
         return scores if self.calibration_ is None else self.calibration_.probabilities(scores)
@@ -379,6 +376,12 @@ class Blend(LabelRanker):
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must be at least 0 and below 1, got {self.held_out}")
         check_positive("similarity", self.similarity)
+
+
+def _fitted_to_best(S: F32, hits: NDArray[np.bool_]) -> Calibration | None:
+    """The calibration of the best labels of each row; the others are many, and all but false."""
+    places, scores = topk(S, min(_CALIBRATED, S.shape[1]))
+    return fit_calibration(scores, np.take_along_axis(hits, np.maximum(places, 0), axis=1))
 
 
 def _alone(retrievers: Retrievers, candidates: Ints, F: F32, judge: str) -> F32:

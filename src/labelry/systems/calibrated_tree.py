@@ -19,7 +19,7 @@ from labelry.metrics.matching import match
 from labelry.progress import phase
 from labelry.state import storable
 from labelry.systems.hold_out import held_out_rows, near_duplicates
-from labelry.systems.linear_tree import LinearLabelTree
+from labelry.systems.linear_tree import LinearLabelTree, single_tree_options
 from labelry.systems.objectives import OBJECTIVES, Objective, f1_threshold, label_weights, weighted
 
 F32 = NDArray[np.float32]
@@ -114,7 +114,8 @@ class CalibratedTree(LabelRanker):
             self.tree_ = self._fit_tree(X, Y, rng)
 
     def _fit_tree(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> LinearLabelTree:
-        tree = LinearLabelTree(normalize=False, n_jobs=self.n_jobs)
+        options = single_tree_options(Y.shape[1])
+        tree = LinearLabelTree(normalize=False, n_jobs=self.n_jobs, **options)
         tree._fit(X, Y, rng)
         return tree
 

@@ -77,7 +77,7 @@ class Contributions(NamedTuple):
 
 
 def contributions(tree: LinearLabelTree, x: Matrix, label: int) -> Contributions:
-    """Of the features of a row of unit length; of all trees the mean.
+    """Of the features of a row of unit length; of all places of the label the mean.
 
     Nothing for a label that came after the tree was trained.
     """
@@ -86,9 +86,9 @@ def contributions(tree: LinearLabelTree, x: Matrix, label: int) -> Contributions
         return Contributions(row.indices[:0], np.zeros(0), 0.0)
     _, weights, bias = tree.path_weights(label)
     summed = np.asarray(weights[:, row.indices].sum(axis=0), dtype=np.float64).ravel()
-    n_trees = len(tree.roots_)
-    total = float(bias.sum(dtype=np.float64)) / n_trees
-    return Contributions(row.indices, summed * row.data / n_trees, total)
+    n_paths = np.count_nonzero(tree.tree_.label == label)
+    total = float(bias.sum(dtype=np.float64)) / n_paths
+    return Contributions(row.indices, summed * row.data / n_paths, total)
 
 
 def judgement(judges: Sequence[str], features: NDArray[np.float32]) -> dict[str, float]:

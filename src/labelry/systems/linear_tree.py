@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 from sklearn.utils.validation import check_is_fitted
 
-from labelry.checks import check_at_least, check_positive
+from labelry.checks import check_at_least, check_one_of, check_positive
 from labelry.estimator import LabelRanker
+from labelry.linalg.dual_descent import LOSSES, Loss
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.linalg.sketch import leading_vectors
@@ -25,10 +26,19 @@ F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
 _FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and quick enough
+_JOINT = {"copies": 1, "prune": 0.15}
 _TOLERANCE = 0.1
 _MAX_SWEEPS = 20
 _VECTOR_DIM = 100  # of label vectors
 _SHARE_OF_SETS = 0.1  # in them, of the classifiers of sets that a label is in
+
+
+def single_tree_options(n_labels: int) -> dict[str, Any]:
+    """What makes the most of one tree: labels in two places, of no larger size for more pruning.
+
+    Chosen on held-out rows of WordNet and Debian packages.
+    """
+    return _JOINT if n_labels > _FEW_LABELS else {}
 
 
 class LinearLabelTree(LabelRanker):
@@ -53,6 +63,11 @@ class LinearLabelTree(LabelRanker):
         accurate. By default 2; the first tree of up to 1,000 labels has 1, which is one-vs-rest.
     beam_width : int
         Nodes kept at each level while searching; larger is more accurate and slower.
+    copies : int
+        Most further places of a label in the tree, where it is about as close to the others as in
+        its own. More forgive more errors, and take more time and memory. For one tree.
+    loss : {"squared_hinge", "logistic"}
+        What the classifiers minimise. The first is quicker, and usually more accurate.
     C : float
         Weight of the losses against the regulariser; larger fits the training rows more closely.
     prune : float
@@ -102,7 +117,9 @@ class LinearLabelTree(LabelRanker):
         branching: int | None = None,
         depth: int | None = None,
         beam_width: int = 10,
-        C: float = 1.0,
+        copies: int = 0,
+        loss: Loss = "squared_hinge",
+        C: float = 1.25,
         prune: float = 0.1,
         normalize: bool = True,
         random_state: int | None = 0,
@@ -113,6 +130,8 @@ class LinearLabelTree(LabelRanker):
         self.branching = branching
         self.depth = depth
         self.beam_width = beam_width
+        self.copies = copies
+        self.loss = loss
         self.C = C
         self.prune = prune
         self.normalize = normalize
@@ -131,6 +150,7 @@ class LinearLabelTree(LabelRanker):
             Y,
             self.tree_,
             self.roots_,
+            loss=self.loss,
             C=self.C,
             prune=self.prune,
             tolerance=_TOLERANCE,
@@ -157,7 +177,8 @@ class LinearLabelTree(LabelRanker):
     ) -> Tree:
         branching = self.branching or max(2, int(2 * Y.shape[1] ** (1.0 / depth)))
         if V is not None:
-            return shallow_tree(V, branching=branching, depth=depth, rng=rng, n_jobs=self.n_jobs)
+            shape = {"branching": branching, "depth": depth, "copies": self.copies}
+            return shallow_tree(V, **shape, rng=rng, n_jobs=self.n_jobs)
         return choose_tree(
             self.tree,  # type: ignore[arg-type]
             X,
@@ -224,7 +245,12 @@ class LinearLabelTree(LabelRanker):
         check_tree_choice(self.tree, self.branching, "centroids")
         if not isinstance(self.tree, str) and self.n_trees > 1:
             raise ValueError(f"n_trees must be 1 with a tree that is given, got {self.n_trees}")
-        for name, least in (("n_trees", 1), ("beam_width", 1), ("prune", 0)):
+        if self.copies > 0 and (self.n_trees > 1 or self.tree != "centroids"):
+            raise ValueError(
+                f"copies must be 0 with several trees, or one not of centroids; got {self.copies}"
+            )
+        check_one_of("loss", self.loss, LOSSES)
+        for name, least in (("n_trees", 1), ("beam_width", 1), ("copies", 0), ("prune", 0)):
             check_at_least(name, getattr(self, name), least)
         if self.depth is not None:
             check_at_least("depth", self.depth, 1)

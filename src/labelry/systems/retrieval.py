@@ -27,7 +27,7 @@ from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
 from labelry.state import storable
 from labelry.systems.label_embedding import Rembrandt
-from labelry.systems.linear_tree import LinearLabelTree
+from labelry.systems.linear_tree import LinearLabelTree, single_tree_options
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -201,7 +201,8 @@ def fit_retrievers(
     n_jobs: int | None,
 ) -> Retrievers:
     """Fit all of them to rows of unit length."""
-    tree = LinearLabelTree(n_trees=n_trees, normalize=False, n_jobs=n_jobs)
+    options = single_tree_options(Y.shape[1]) if n_trees == 1 else {}
+    tree = LinearLabelTree(n_trees=n_trees, normalize=False, n_jobs=n_jobs, **options)
     embedding = Rembrandt(
         embedding_dim=embedding_dim,
         n_neighbors=n_neighbors,

@@ -3,7 +3,7 @@
 A child of a node is right for the rows with a label below it, and wrong for the other rows that
 reach the node, i.e. have some label below that. Each classifier minimises
 
-    1/2 ||w||^2 + C sum_i max(0, 1 - y_i w'x_i)^2
+    1/2 ||w||^2 + C sum_i loss(y_i w'x_i),   loss(m) = max(0, 1 - m)^2  or  log(1 + e^-4m)
 
 and small weights are dropped.
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from labelry.linalg import dual_descent
+from labelry.linalg.dual_descent import Loss
 from labelry.linalg.lanes import LANES
 from labelry.linalg.parallel import stream
 from labelry.linalg.rows import Matrix
@@ -37,7 +38,9 @@ I32 = NDArray[np.int32]
 Ints = NDArray[np.integer]
 Entries: TypeAlias = tuple[I32, I32, F32]  # feature, child and weight
 
-_WORK = 1 << 24  # nonzeros times groups of children of a task: nodes with more are split
+_WORK = 1 << 20  # nonzeros times groups of children of a task: nodes with more are split
+_ROOT_SHARE = 0.4  # of C at a root, where all rows are losses against the same regulariser
+_SHARPNESS = 4.0  # log-odds of a margin of 1, as in the search
 _NO_ROWS = -1.0  # intercept of a child that no row has: what others tend to on foreign rows
 
 
@@ -47,7 +50,8 @@ def train_linear(
     tree: Tree,
     roots: I32,
     *,
-    C: float = 1.0,
+    loss: Loss = "squared_hinge",
+    C: float = 1.25,
     prune: float = 0.1,
     tolerance: float = 0.1,
     max_sweeps: int = 20,
@@ -62,14 +66,17 @@ def train_linear(
 
     Parameters
     ----------
+    loss : {"squared_hinge", "logistic"}
+        The second of four times the margin, so that margins of both mean the same.
     C : float
-        Weight of the losses against the regulariser; larger fits the rows more closely.
+        Weight of the losses against the regulariser, below a root two fifths of it; larger fits
+        the rows more closely.
     prune : float
         Weights of at most this absolute value are dropped; larger is smaller and faster.
     tolerance, max_sweeps
         As for `OneVsRest`.
     """
-    trainer = _Trainer(X, Y, tree, roots, (C, tolerance, max_sweeps), prune)
+    trainer = _Trainer(X, Y, tree, roots, loss, (C, tolerance, max_sweeps), prune)
     inner = np.flatnonzero(tree.label < 0)
     nodes = inner[np.searchsorted(inner, roots[0]) :]  # not the root above several
     seeds = rng.integers(1, 2**31, size=len(nodes))
@@ -106,6 +113,7 @@ class _Trainer:
         Y: csr_array,
         tree: Tree,
         roots: I32,
+        loss: Loss,
         options: tuple[float, float, int],
         prune: float,
     ) -> None:
@@ -114,7 +122,7 @@ class _Trainer:
         self._tree, self._roots = tree, set(roots.tolist())
         self._rows_of = reach(tree, Y)
         self._all = np.arange(X.shape[0], dtype=np.int32)
-        self._options, self._prune = options, np.float32(prune)
+        self._loss, self._options, self._prune = loss, options, np.float32(prune)
 
     def tasks(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[int, I32, int, bool]]:
         """Nodes with their children that have rows; large nodes in several parts."""
@@ -135,6 +143,8 @@ class _Trainer:
         """Train some children of a node."""
         rows = self._rows(node)
         csr, features = self._local(rows)
+        C, *stop = self._options
+        C *= _ROOT_SHARE if node in self._roots else 1.0
         found: list[Entries] = []
         bias = np.empty(len(children), dtype=np.float32)
         for start in range(0, len(children), LANES):
@@ -144,7 +154,12 @@ class _Trainer:
                 signs[np.searchsorted(rows, self._rows(child)), lane] = 1
             W = np.zeros((len(features) + 1, LANES), dtype=np.float32)
             energy = self._energy[rows]
-            dual_descent.squared_hinge(*csr, signs, energy, *self._options, seed, W)
+            if self._loss == "logistic":
+                # With v = 4w: 1/32 ||v||^2 + C sum_i log(1 + exp(-y_i v'x_i))
+                dual_descent.logistic(*csr, signs, energy, _SHARPNESS**2 * C, *stop, seed, W)
+                W /= np.float32(_SHARPNESS)
+            else:
+                dual_descent.squared_hinge(*csr, signs, energy, C, *stop, seed, W)
             places = group - self._tree.first_child[node]
             found.append(large_weights(W, self._prune, features, places))
             bias[start : start + LANES] = W[-1, : len(group)]

@@ -15,7 +15,13 @@ _TWO_ROUNDS = 16  # parts from which they are found in two rounds
 
 
 def shallow_tree(
-    V: object, *, branching: int, depth: int, rng: np.random.Generator, n_jobs: int | None = None
+    V: object,
+    *,
+    branching: int,
+    depth: int,
+    copies: int = 0,
+    rng: np.random.Generator,
+    n_jobs: int | None = None,
 ) -> Tree:
     """A tree of clusters of similar label vectors, of few levels that branch widely.
 
@@ -31,6 +37,8 @@ def shallow_tree(
         Most parts a set is cut into, rounded down to a square from 16.
     depth : int
         Most edges from the root to a leaf; 1 has all leaves under the root.
+    copies : int
+        As in `balanced_tree`.
 
     Examples
     --------
@@ -38,11 +46,18 @@ def shallow_tree(
     >>> int(tree.first_child[1] - tree.first_child[0]), int(tree.depth[-1])
     (16, 2)
     """
-    if branching < _TWO_ROUNDS or depth == 1:
-        shape = {"branching": branching, "depth": depth}
-        return balanced_tree(V, balance=_BALANCE, rng=rng, n_jobs=n_jobs, **shape)
-    shape = {"branching": isqrt(branching), "depth": 2 * depth - 1}
-    tree = balanced_tree(V, balance=_BALANCE, rng=rng, n_jobs=n_jobs, **shape)
+    rounds = 1 if branching < _TWO_ROUNDS or depth == 1 else 2
+    tree = balanced_tree(
+        V,
+        branching=branching if rounds == 1 else isqrt(branching),
+        depth=rounds * (depth - 1) + 1,
+        balance=_BALANCE,
+        copies=copies,
+        rng=rng,
+        n_jobs=n_jobs,
+    )
+    if rounds == 1:
+        return tree
     return _without(tree, (tree.label < 0) & (tree.depth % 2 == 1))
 
 
