@@ -86,7 +86,7 @@ def seal(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
     header = json.loads((path / "model.json").read_bytes())
     del header["crc32"]
     edit(header)
-    (path / "model.json").write_bytes(modelfile._seal(header))
+    (path / "model.json").write_bytes(modelfile.seal(header))
 
 
 @pytest.fixture

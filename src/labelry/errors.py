@@ -19,6 +19,7 @@ class DataError(LabelryError, ValueError):
         path: str | Path | None = None,
         line: int | None = None,
     ) -> None:
+        path = "standard input" if str(path) == "-" else path
         where = "" if path is None else f"{path}:{line}: " if line is not None else f"{path}: "
         super().__init__(where + message)
         self.path = path

@@ -1,14 +1,15 @@
 """What every system has in common: input, label names, top-k, saving.
 
-A system adds its own mathematics in two methods, ``_fit(X, Y, rng)`` and ``_topk(X, k)``, on
-clean matrices and column numbers; everything else is here.
+A system adds its own mathematics in two methods, on clean matrices and column numbers; everything
+else is here. One is ``_topk(X, k)``; the other ``_fit_rows(rows, rng)`` if it learns by passes over
+rows, wherever they are, or else ``_fit(X, Y, rng)`` on rows in memory.
 """
 
 from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar, Literal, Self
@@ -26,7 +27,7 @@ from labelry.data.labels import EncodedLabels, align, encode_labels, label_count
 from labelry.data.text import TextFeatures
 from labelry.errors import ModelError
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
+from labelry.linalg.rows import Block, Matrix, Rows, as_matrix, scaled_rows
 from labelry.metrics import precision_at_k
 from labelry.state import fitted_attributes, pack, storable, unpack
 
@@ -67,9 +68,18 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     n_jobs: int | None
     text_features_: TextFeatures | None
 
-    @abstractmethod
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
         """Learn from clean matrices; set attributes that end in an underscore."""
+        self._fit_rows(Rows(X, Y, n_jobs=self.n_jobs), rng)
+
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
+        """Learn as in `_fit`, by passes over rows that may be more than memory holds."""
+        raise NotImplementedError(f"{self.system} needs its rows in memory")
+
+    @classmethod
+    def learns_by_passes(cls) -> bool:
+        """Whether it can learn from rows that are not in memory."""
+        return cls._fit_rows is not LabelRanker._fit_rows
 
     @abstractmethod
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
@@ -93,6 +103,43 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         """As `fit`, from what was read from a file; the labels keep their names."""
         return self._fit_encoded(rows_of(dataset), *labels_of(dataset))
 
+    def fit_rows(
+        self,
+        rows: Rows,
+        *,
+        label_names: Sequence[str] | None = None,
+        text_features: TextFeatures | None = None,
+    ) -> Self:
+        """As `fit`, from rows that need not be in memory (`labelry.data.shards` has such).
+
+        A system that does not learn by passes gets them in memory, if they fit in ``rows.memory``.
+
+        Parameters
+        ----------
+        rows : Rows
+        label_names : sequence of str, optional
+            Name of each label; column numbers by default.
+        text_features : TextFeatures, optional
+            What made X out of texts; the model then takes texts.
+        """
+        names = None if label_names is None else list(label_names)
+        if not self.learns_by_passes():
+            X, Y = in_memory(rows, self.system)
+            self.fit_dataset(Dataset(Y, X, label_names=names))
+        else:
+            self.form_ = "indicator" if names is None else "lists"
+            self.classes_ = np.arange(rows.n_labels) if names is None else _objects(names)
+            self.n_rows_ = rows.n_rows
+            (counts,) = rows.reduce(_add_label_counts, (rows.n_labels,), dtype=np.float64)
+            self.label_counts_ = counts.astype(np.int32)
+            self.n_features_in_ = rows.n_features
+            with self._threads():
+                self._fit_rows(rows, np.random.default_rng(self.random_state))
+        self.text_features_ = text_features
+        if text_features is not None:
+            del self.n_features_in_  # it is the texts that come in
+        return self
+
     def _fit_encoded(self, X: Any, labels: EncodedLabels, form: str, **options: Any) -> Self:
         matrix = self._features(X, fit=True)
         Y = labels.indicator
@@ -102,8 +149,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         self.classes_ = np.arange(Y.shape[1]) if labels.classes is None else labels.classes
         self.n_rows_ = int(Y.shape[0])
         self.label_counts_ = label_counts(Y)
+        rng = np.random.default_rng(self.random_state)
         with self._threads():
-            self._fit(matrix, Y, np.random.default_rng(self.random_state), **options)
+            if self.learns_by_passes():
+                self._fit_rows(Rows(matrix, Y, n_jobs=self.n_jobs), rng, **options)
+            else:
+                self._fit(matrix, Y, rng, **options)
         return self
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray[Any], F32]:
@@ -307,9 +358,20 @@ def rows_of(dataset: Dataset) -> Any:
 def labels_of(dataset: Dataset) -> tuple[EncodedLabels, str]:
     """The labels of a dataset as `encoded` gives them, under their names if they have any."""
     names = dataset.label_names
-    classes = None if names is None else np.array(names, dtype=object)
+    classes = None if names is None else _objects(names)
     form: Literal["indicator", "lists"] = "indicator" if classes is None else "lists"
     return EncodedLabels(dataset.Y, classes, "multilabel", form), form
+
+
+def in_memory(rows: Rows, who: str) -> tuple[Matrix, csr_array]:
+    """X and Y of all rows; a MemoryBudgetError where they do not fit."""
+    rows.require(
+        2 * rows.n_bytes,  # parts, and the whole that is made of them
+        f"{who}, which works on all rows in memory,",
+        "give more memory, or a system that learns by passes, such as rembrandt, leml or moments",
+    )
+    X, Y = rows.gathered("X", "Y")
+    return X, Y
 
 
 def encoded(y: Any) -> tuple[EncodedLabels, str]:
@@ -317,6 +379,14 @@ def encoded(y: Any) -> tuple[EncodedLabels, str]:
     labels = encode_labels(y)
     dense = labels.form == "indicator" and not issparse(y)
     return labels, "dense" if dense else labels.form
+
+
+def _objects(names: list[str]) -> NDArray[Any]:
+    return np.array(names, dtype=object)
+
+
+def _add_label_counts(block: Block, counts: NDArray[np.float64]) -> None:
+    counts += label_counts(block.side("Y"))
 
 
 def _are_texts(X: Any) -> bool:

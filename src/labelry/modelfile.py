@@ -6,12 +6,15 @@
 ``state.json``            other plain data of the estimator (may be large: a vocabulary)
 ``labels.json``           the label names; absent if a label is just its column number
 ``arrays.safetensors``    the arrays, memory-mapped when loaded
+``training.json``         what the phases of the training took; only if they were recorded
+                          (`labelry.progress.recorded`), and no part of the model
 ========================  ===================================================================
 
 Checksums are CRC-32, which finds accidental damage at several GB/s; they are no protection
 against someone who changes a model on purpose. ``model.json`` must be, byte for byte, what
-`save` writes for its content, so that even a changed space is found. No time or host is
-recorded: the same model gives the same bytes.
+`save` writes for its content, so that even a changed space is found. No time or host is in
+these files: the same model gives the same bytes. What took how long is in ``training.json``, which
+`load` does not read.
 
 **How a save survives a crash.** The files are written to a hidden sibling directory
 (``.NAME.labelry-tmp-*``) and synced. Then one rename puts it in place. To replace a model, the
@@ -53,11 +56,13 @@ from safetensors.numpy import save_file
 from labelry._version import __version__
 from labelry.errors import ModelError
 from labelry.linalg import parallel
+from labelry.progress import current_record
 
 FORMAT = "labelry-model"
 FORMAT_VERSION = 1
 
 MODEL, STATE, LABELS, ARRAYS = "model.json", "state.json", "labels.json", "arrays.safetensors"
+TRAINING = "training.json"
 
 _DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"}
 _DTYPES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
@@ -156,6 +161,8 @@ def save(
     _encode(header, "parameters")  # a bad parameter is reported before anything is written
     try:
         with _staging(target, force) as staging:
+            if (record := current_record()) is not None:
+                _write(staging / TRAINING, _encode(record.as_dict(), TRAINING))
             _write_files(staging, header, contents, stored)
             _place(staging, target, force)
     except (OSError, SafetensorError, UnicodeEncodeError) as error:
@@ -197,7 +204,8 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> ModelFile:
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Describe a model without reading its arrays, state or label names.
 
-    Files must be there in full length; their content is not checked (`load` does that).
+    Files must be there in full length; their content is not checked (`load` does that). "training"
+    is there where it was recorded: see `training`; or ``{"damaged": why}``.
     """
     header, size = _read_stable(path, _read_header)
     arrays = {
@@ -205,7 +213,37 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
         for name, entry in header["arrays"].items()
     }
     top = ("format", "format_version", "labelry_version", "system", "parameters", "n_labels")
-    return {key: header[key] for key in top} | {"arrays": arrays, "size_bytes": size}
+    found = {key: header[key] for key in top} | {"arrays": arrays, "size_bytes": size}
+    try:
+        record = training(path)
+    except ModelError as error:
+        record = {"damaged": str(error)}
+    return found if record is None else found | {"training": record}
+
+
+def training(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """What the training of a model took, or None where nobody recorded it.
+
+    "seconds" in all, "peak_bytes" of memory, and "phases": a list of "name", "times", "seconds"
+    and "rise_bytes", by how much the phase raised the peak.
+
+    Raises
+    ------
+    ModelError
+        If the record is damaged; the model itself is none the worse for it.
+    """
+
+    def read(directory: Path) -> dict[str, Any] | None:
+        try:
+            raw = (directory / TRAINING).read_bytes()
+        except FileNotFoundError:
+            return None
+        found = _decode(raw, directory / TRAINING)
+        if not _is_record(found):
+            raise ModelError(f"{directory / TRAINING} is damaged: it is no record of a training")
+        return found
+
+    return _read_stable(path, read)
 
 
 def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -307,12 +345,12 @@ def _write_files(
         name: {"dtype": array.dtype.name, "shape": list(array.shape), "crc32": sums[name]}
         for name, array in arrays.items()
     }
-    _write(directory / MODEL, _seal(header | {"arrays": table, "files": files}))
+    _write(directory / MODEL, seal(header | {"arrays": table, "files": files}))
     _sync(directory)
 
 
-def _seal(header: dict[str, Any]) -> bytes:
-    """Encode model.json: the header and, last, its checksum."""
+def seal(header: dict[str, Any]) -> bytes:
+    """Encode a header with, last, its checksum; `read_sealed` gives it back."""
     return _encode(header | {"crc32": zlib.crc32(_encode(header, MODEL))}, MODEL)
 
 
@@ -337,35 +375,48 @@ def _sync(path: Path) -> None:
 # ---- reading --------------------------------------------------------------------------------
 
 
-def _read_header(directory: Path) -> tuple[dict[str, Any], int]:
-    """Return the content of model.json, checked, and the size of all files together."""
-    file = directory / MODEL
+def read_sealed(file: Path, format: str, version: int, kind: str) -> dict[str, Any]:
+    """Return what `seal` wrote, for a `format` of at most this `version`.
+
+    Raises
+    ------
+    ModelError
+        Says that the directory of the file is not `kind`, of a newer format, or damaged.
+    """
+    directory = file.parent
     try:
         raw = file.read_bytes()
     except FileNotFoundError as error:
-        raise ModelError(f"{directory} is not a labelry model: it has no {MODEL}") from error
+        raise ModelError(f"{directory} is not {kind}: it has no {file.name}") from error
     header = _decode(raw, file)
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ModelError(f"{directory} is not a labelry model: its {MODEL} is of something else")
-    version = header.get("format_version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
+    if not isinstance(header, dict) or header.get("format") != format:
+        raise ModelError(f"{directory} is not {kind}: its {file.name} is of something else")
+    found = header.get("format_version")
+    if isinstance(found, int) and found > version:
         raise ModelError(
-            f"{directory} was made by a newer labelry (format {version}); this one reads up to "
-            f"{FORMAT_VERSION}: upgrade labelry"
+            f"{directory} was made by a newer labelry (format {found}); this one reads up to "
+            f"{version}: upgrade labelry"
         )
     try:
         content = {key: value for key, value in header.items() if key != "crc32"}
-        sealed = _seal(content)
+        sealed = seal(content)
     except ModelError as error:  # NaN, which json.loads takes
         raise ModelError(f"{file} is damaged: it is not strict JSON") from error
     if raw != sealed:
         raise ModelError(f"{file} is damaged: its checksum differs")
+    return content
+
+
+def _read_header(directory: Path) -> tuple[dict[str, Any], int]:
+    """Return the content of model.json, checked, and the size of all files together."""
+    file = directory / MODEL
+    header = read_sealed(file, FORMAT, FORMAT_VERSION, "a labelry model")
     problem = _find_problem(header)
     if problem:
         raise ModelError(f"{file} is damaged: {problem}")
     sizes = {name: header["files"][name]["bytes"] for name in header["files"]}
     _check_sizes(directory, sizes)
-    return header, len(raw) + sum(sizes.values())
+    return header, file.stat().st_size + sum(sizes.values())
 
 
 def _find_problem(header: dict[str, Any]) -> str | None:
@@ -399,6 +450,23 @@ def _is_shape(values: list[Any]) -> bool:
     in_range = all(type(value) is int and 0 <= value < 2**63 for value in values)
     # numpy has at most 64 dimensions, and limits an empty array as if its zeros were ones.
     return in_range and len(values) <= 64 and math.prod(v or 1 for v in values) < 2**59
+
+
+def _is_record(value: Any) -> bool:
+    """Whether this is what `progress.Record.as_dict` gives."""
+
+    def is_number(value: Any) -> bool:
+        return type(value) in (int, float) and 0 <= value < math.inf
+
+    def has(part: Any, *names: str) -> bool:
+        return isinstance(part, dict) and all(is_number(part.get(name)) for name in names)
+
+    return (
+        has(value, "seconds", "peak_bytes")
+        and isinstance(value.get("phases"), list)
+        and all(has(p, "times", "seconds", "rise_bytes") for p in value["phases"])
+        and all(isinstance(p.get("name"), str) for p in value["phases"])
+    )
 
 
 def _n_bytes(entry: dict[str, Any]) -> int:
@@ -440,10 +508,29 @@ def _read_json(directory: Path, name: str, header: dict[str, Any]) -> Any:
     return value
 
 
+def map_file(path: Path) -> mmap.mmap:
+    """Map a file into memory; what is written to the memory never reaches the file."""
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+
+def array_views(mapped: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
+    """Return views of a mapped file that safetensors wrote and a checksum found whole."""
+    start = 8 + int.from_bytes(mapped[:8], "little")
+    return {
+        name: np.ndarray(
+            entry["shape"],
+            _DTYPES[entry["dtype"]],
+            buffer=mapped,
+            offset=start + entry["data_offsets"][0],
+        )
+        for name, entry in _decode_layout(mapped[8:start], path)
+    }
+
+
 def _map_arrays(path: Path, header: dict[str, Any]) -> dict[str, NDArray[Any]]:
     """Return views of the mapped file; safetensors' own reader would copy every array."""
-    with open(path, "rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    mapped = map_file(path)
     start = 8 + int.from_bytes(mapped[:8], "little")
     if start > len(mapped) or zlib.crc32(mapped[:start]) != header["files"][ARRAYS]["crc32"]:
         raise ModelError(f"{path} is damaged: the checksum of its header differs")
@@ -530,7 +617,7 @@ def _staging(target: Path, force: bool) -> Iterator[Path]:
     prefix = f".{target.name}.labelry-tmp-"
     staging = target.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
     with ExitStack() as stack:
-        with _locked(target.parent):
+        with locked(target.parent):
             _recover(target)
             for sibling in target.parent.iterdir():
                 if sibling.name.startswith(prefix):
@@ -538,12 +625,12 @@ def _staging(target: Path, force: bool) -> Iterator[Path]:
             _check_free(target, force)
             staging.mkdir()
             stack.callback(shutil.rmtree, staging, ignore_errors=True)
-            stack.enter_context(_locked(staging))
+            stack.enter_context(locked(staging))
         yield staging
 
 
 @contextmanager
-def _locked(directory: Path, *, wait: bool = True) -> Iterator[bool]:
+def locked(directory: Path, *, wait: bool = True) -> Iterator[bool]:
     """Hold the lock of a directory; yields False if it cannot be had."""
     import fcntl  # Windows has none, and can still load models
 
@@ -561,7 +648,7 @@ def _locked(directory: Path, *, wait: bool = True) -> Iterator[bool]:
 
 def _remove_abandoned(staging: Path) -> None:
     # Its owner may be deleting it, or be another user: either is no reason not to save.
-    with suppress(OSError), _locked(staging, wait=False) as held:
+    with suppress(OSError), locked(staging, wait=False) as held:
         if held:
             shutil.rmtree(staging, ignore_errors=True)
 
@@ -593,14 +680,14 @@ def _check_free(target: Path, force: bool) -> None:
             header = _decode((target / MODEL).read_bytes(), target / MODEL)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelError(f"{target} is not a labelry model and is not replaced: remove it first")
-    foreign = sorted(names - {MODEL, STATE, LABELS, ARRAYS})
+    foreign = sorted(names - {MODEL, STATE, LABELS, ARRAYS, TRAINING})
     if foreign:
         raise ModelError(f"{target} is not replaced: it also holds {', '.join(foreign)}")
 
 
 def _place(staging: Path, target: Path, force: bool) -> None:
     """Give the finished directory its name; an old model takes the name of `staging`."""
-    with _locked(target.parent):
+    with locked(target.parent):
         _recover(target)
         _check_free(target, force)
         if target.exists() and os.listdir(target):

@@ -1,7 +1,7 @@
 """Progress of long work: a bar on a terminal, log lines elsewhere, nothing unless asked for.
 
 Code that takes long says so with `phase`; who wants to see it (the command line does) wraps the
-call in `shown`.
+call in `shown`, who wants to keep what the phases took in `recorded`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
+
+from labelry import memory
 
 Advance = Callable[[int], None]
 
@@ -25,7 +27,57 @@ class Display(Protocol):
         ...
 
 
+class Phase(NamedTuple):
+    """What a phase took, all its times together.
+
+    `rise_bytes` is by how much it raised the most memory that the process ever held.
+    """
+
+    name: str
+    times: int
+    seconds: float
+    rise_bytes: int
+
+
+class Record:
+    """The phases that came to an end, in the order in which they were first met.
+
+    A phase inside another belongs to the other, so that the times add up.
+    """
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._phases: dict[str, Phase] = {}
+        self._inside = False
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        if self._inside:
+            yield
+            return
+        self._inside = True
+        start, peak = time.perf_counter(), memory.peak()
+        try:
+            yield
+        finally:
+            self._inside = False
+        _, times, seconds, rise = self._phases.get(name, Phase(name, 0, 0.0, 0))
+        seconds += time.perf_counter() - start
+        rise += max(0, memory.peak() - peak)
+        self._phases[name] = Phase(name, times + 1, seconds, rise)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Seconds since the record began, peak of memory, and the phases, as plain data."""
+        phases = [p._replace(seconds=round(p.seconds, 3)) for p in self._phases.values()]
+        return {
+            "seconds": round(time.perf_counter() - self._start, 3),
+            "peak_bytes": memory.peak(),
+            "phases": [p._asdict() for p in phases],
+        }
+
+
 _display: ContextVar[Display | None] = ContextVar("labelry_display", default=None)
+_record: ContextVar[Record | None] = ContextVar("labelry_record", default=None)
 
 
 @contextmanager
@@ -38,12 +90,38 @@ def phase(name: str, total: int | None = None, unit: str = "steps") -> Iterator[
     ...     for _ in range(3):
     ...         advance(1)
     """
-    display = _display.get()
-    if display is None:
-        yield lambda _: None
-        return
-    with display.phase(name, total, unit) as advance:
-        yield advance
+    display, record = _display.get(), _record.get()
+    with nullcontext() if record is None else record.timed(name):
+        if display is None:
+            yield lambda _: None
+            return
+        with display.phase(name, total, unit) as advance:
+            yield advance
+
+
+@contextmanager
+def recorded() -> Iterator[Record]:
+    """Keep what the phases of the work inside take; a model saved inside keeps it beside itself.
+
+    Examples
+    --------
+    >>> with recorded() as record:
+    ...     with phase("counting"):
+    ...         pass
+    >>> [found["name"] for found in record.as_dict()["phases"]]
+    ['counting']
+    """
+    record = Record()
+    token = _record.set(record)
+    try:
+        yield record
+    finally:
+        _record.reset(token)
+
+
+def current_record() -> Record | None:
+    """The record that is being kept, if any."""
+    return _record.get()
 
 
 @contextmanager

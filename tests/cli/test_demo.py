@@ -36,5 +36,6 @@ def test_it_trains_evaluates_shows_and_saves(
     assert "tail codes R" in done.output
     assert done.output.count("speak:") >= 5
     assert f"labelry serve {out}" in done.output
+    assert "Most confused labels" in (tmp_path / "model-report.html").read_text()
     model = labelry.load(out)
     assert len(model.predict(["acute pain in the left knee"], k=3)[0]) == 3

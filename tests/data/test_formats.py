@@ -126,6 +126,36 @@ def test_not_recognised(content, name, tmp_path):
     assert message.endswith("say which with the option format")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "format"),
+    [
+        ("file", b"a sore knee\nan arm, broken\n", "fasttext"),
+        ("notes.txt", b"a sore knee\n", "fasttext"),
+        ("file", b"[urgent] a sore knee\n", "fasttext"),
+        ("file", b"text\na sore knee\n", "csv"),
+        ("file", b"2 3 4\n1 0:1\n 1:1\n", "xc"),
+        ("file", b'{"text": "a"}\n', "jsonl"),
+    ],
+)
+def test_lines_of_text_where_no_labels_are_needed(name, content, format, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    assert recognise(tmp_path / name, labelled=False) == format
+
+
+@pytest.mark.parametrize("name", ["file.jsonl", "file.parquet", "file.npz"])
+def test_a_suffix_that_says_otherwise_is_believed(name, tmp_path):
+    (tmp_path / name).write_bytes(UNCLEAR["prose"])
+    with pytest.raises(DataError, match="the format cannot be told"):
+        recognise(tmp_path / name, labelled=False)
+
+
+@pytest.mark.parametrize("content", [UNCLEAR["list"], UNCLEAR["empty"], UNCLEAR["blank"]])
+def test_a_json_list_is_no_text(content, tmp_path):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(DataError, match="the format cannot be told"):
+        recognise(tmp_path / "file", labelled=False)
+
+
 def test_missing_and_truncated_files(tmp_path):
     with pytest.raises(DataError, match="none: cannot be read: No such file"):
         recognise(tmp_path / "none")

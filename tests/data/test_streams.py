@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from labelry.data.streams import open_input, open_output
+from labelry.data.streams import open_input, open_output, read_head
 from labelry.errors import DataError, MissingExtraError
 
 # Incompressible, so that each compressed file is longer than one step of the decompressor.
@@ -179,3 +179,51 @@ def test_gzip_output_is_reproducible(tmp_path: Path) -> None:
         with open_output(tmp_path / name) as out:
             out.write(b"same")
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+
+
+class Trickle(io.RawIOBase):
+    """A pipe that gives three bytes at a time, and counts how often it was at its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.ends = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        part, self.data = self.data[:3], self.data[3:]
+        buffer[: len(part)] = part
+        self.ends += not part
+        return len(part)
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_standard_input_can_be_looked_at_before_it_is_read(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"one\ntwo\n" * 20_000
+    pipe = Trickle(COMPRESS[kind](data))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(pipe)))
+    assert read_head("-", 10) == read_head("-", 10) == data[:10]
+    with open_input("-") as stream:
+        assert stream.read() == data
+    assert pipe.ends == 1  # a person at a terminal ends it once
+    with pytest.raises(DataError, match="standard input can be read only once"):
+        open_input("-")
+
+
+def test_standard_input_that_is_truncated_or_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = io.BytesIO(gzip.compress(NOISE)[:-9])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(cut))
+    with pytest.raises(DataError, match="the gzip data is truncated"), open_input("-") as stream:
+        stream.read()
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(DataError, match="standard input is closed"):
+        open_input("-")
+
+
+def test_the_start_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "data.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\n"))
+    assert read_head(path, 4) == b"one\n"

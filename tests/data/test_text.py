@@ -400,3 +400,31 @@ def test_is_a_scikit_learn_transformer():
     pipeline = make_pipeline(features, TfidfTransformer(use_idf=False))
     X = features.fit_transform(TEXTS)
     np.testing.assert_allclose(pipeline.fit_transform(TEXTS).toarray(), X.toarray(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"ngram_range": (1, 2), "max_features": 50},
+        {"char_ngram_range": (2, 3), "min_df": 3},
+        {"hashing": 100, "char_ngram_range": (3, 3)},
+    ],
+)
+@pytest.mark.parametrize("block_rows", [1, 37, 1000])
+def test_fitting_in_blocks_is_fitting_at_once(settings, block_rows):
+    rng = np.random.default_rng(0)
+    texts = [
+        " ".join(f"Wort{j}" for j in rng.integers(0, 80, rng.integers(0, 9))) for _ in range(90)
+    ]
+    blocks = (texts[i : i + block_rows] for i in range(0, len(texts), block_rows))
+    whole, parts = TextFeatures(**settings).fit(texts), TextFeatures(**settings).fit_blocks(blocks)
+    assert parts.vocabulary_ == whole.vocabulary_
+    assert parts.char_vocabulary_ == whole.char_vocabulary_
+    np.testing.assert_array_equal(parts.idf_, whole.idf_)
+    assert (parts.transform(texts) != whole.transform(texts)).nnz == 0
+
+
+def test_fitting_in_blocks_needs_a_document():
+    with pytest.raises(ValueError, match="texts is empty"):
+        TextFeatures().fit_blocks([])

@@ -42,7 +42,7 @@ def dense_value(factors: Factors, loss: str, known: csr_array | None) -> float:
 def objective(loss: str, known: csr_array | None):
     if loss == "passes":
         return SquaredLoss(Rows(X, Y, block_rows=13), RIDGE)
-    return KnownLabels(X, Y, LOSSES[loss], RIDGE, known)
+    return KnownLabels(Rows(X, Y), LOSSES[loss], RIDGE, known)
 
 
 CASES = [
@@ -101,8 +101,8 @@ def test_turns_solve_the_normal_equations(passes: bool) -> None:
 
 def test_unknown_labels_play_no_part() -> None:
     flipped = csr_array(np.where(KNOWN.toarray() != 0, Y.toarray(), 1 - Y.toarray()))
-    one = KnownLabels(X, Y, LOSSES["logistic"], RIDGE, KNOWN)
-    other = KnownLabels(X, flipped, LOSSES["logistic"], RIDGE, KNOWN)
+    one = KnownLabels(Rows(X, Y), LOSSES["logistic"], RIDGE, KNOWN)
+    other = KnownLabels(Rows(X, flipped), LOSSES["logistic"], RIDGE, KNOWN)
     assert_allclose(one.labels_turn(start()), other.labels_turn(start()), atol=1e-5)
     assert_allclose(one.features_turn(start()), other.features_turn(start()), atol=1e-5)
 

@@ -159,3 +159,23 @@ def test_spans_partition(n: int, n_parts: int) -> None:
     for parts in (spans(n, n_parts), balanced_spans(np.arange(n + 1), n_parts)):
         assert [i for a, b in parts for i in range(a, b)] == list(range(n))
         assert len(parts) <= max(1, n_parts)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_add_gram(index: type, n_jobs: int, weighted: bool) -> None:
+    A, G = sparse(40, 30, index=index), np.ones((30, 30))
+    weights = np.random.default_rng(2).random(40 if weighted else 0, dtype=np.float32)
+    tasks = [(A.indptr, A.indices, A.data, weights, G, *span) for span in spans(30, n_jobs)]
+    run(kernels.add_gram, tasks, n_jobs)
+    D = A.toarray().astype(np.float64)
+    expected = D.T @ (D * weights[:, None] if weighted else D)
+    assert_allclose(G, 1 + np.triu(expected), rtol=1e-6)
+
+
+def test_append_column(index: type) -> None:
+    A = sparse(40, 30, index=index)
+    parts = kernels.append_column(A.indptr, A.indices, A.data, 30)
+    found = csr_array(parts, shape=(40, 31))
+    assert_array_equal(found.toarray(), np.hstack([A.toarray(), np.ones((40, 1))]))
+    assert found.has_canonical_format

@@ -7,7 +7,17 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array, csr_matrix, random_array
 
-from labelry.linalg.rows import Block, Rows, as_matrix, consecutive_rows
+from labelry.errors import MemoryBudgetError
+from labelry.linalg.rows import (
+    Block,
+    MappedRows,
+    Rows,
+    StreamedRows,
+    as_matrix,
+    consecutive_rows,
+    scaled_rows,
+    with_constant,
+)
 
 X = random_array((53, 17), density=0.3, rng=0, format="csr", dtype=np.float32)
 Y = random_array((53, 9), density=0.2, rng=1, format="csr", dtype=np.float32)
@@ -105,3 +115,76 @@ def test_consecutive_rows_share_their_entries() -> None:
     assert_array_equal(part.toarray(), A.toarray()[1:3])
     assert np.shares_memory(part.data, A.data)
     assert consecutive_rows(A, 4, 4).shape == (0, 3)
+
+
+class Stream(StreamedRows):
+    """Rows that pretend not to be in memory."""
+
+    def __init__(self, source: Rows, memory: int | None = None) -> None:
+        super().__init__(
+            source.n_rows, source.n_features, source.n_labels, n_bytes=1000, memory=memory
+        )
+        self.source = source
+
+    def blocks(self):
+        return self.source.blocks()
+
+
+def sources() -> list[Rows]:
+    """The same rows in one block, in six, and not in memory."""
+    return [Rows(X, Y), Rows(X, Y, block_rows=10), Stream(Rows(X, Y, block_rows=10))]
+
+
+@pytest.mark.parametrize("rows", sources(), ids=["one block", "six blocks", "stream"])
+def test_rows_can_be_changed_wherever_they_are(rows: Rows) -> None:
+    dense, labels = X.toarray(), Y.toarray()
+    keep = WEIGHTS > 0.4
+    for changed, x, y, w in (
+        (rows.unit(), scaled_rows(dense), labels, np.ones(53)),
+        (rows.weighted(WEIGHTS), dense, labels, WEIGHTS),
+        (rows.weighted(WEIGHTS).weighted(WEIGHTS), dense, labels, WEIGHTS**2),
+        (rows.only(keep), dense[keep], labels[keep], np.ones(keep.sum())),
+        (rows.only(keep).weighted(WEIGHTS[keep]), dense[keep], labels[keep], WEIGHTS[keep]),
+        (rows.weighted(WEIGHTS).only(keep).unit(), scaled_rows(dense)[keep], labels[keep],
+         WEIGHTS[keep]),
+        (rows.swapped(), labels, dense, np.ones(53)),
+    ):  # fmt: skip
+        assert (changed.n_rows, changed.n_features) == x.shape
+        assert changed.n_labels == y.shape[1]
+        assert isinstance(changed, MappedRows) == isinstance(rows, Stream)
+        for ours, theirs in zip(changed.gathered("X", "Y"), (x, y), strict=True):
+            assert_allclose(ours.toarray(), theirs, rtol=1e-6)
+        M = np.random.default_rng(4).standard_normal((x.shape[1], 3)).astype(np.float32)
+        assert_allclose(changed.cross("Y", "X", M), y.T @ (w[:, None] * (x @ M)), atol=1e-4)
+        places = list(changed.map_blocks(lambda block: (block.start, block.n_rows)))
+        ends = np.cumsum([n for _, n in places])
+        assert [start for start, _ in places] == [0, *ends[:-1]]
+        assert changed.n_passes >= 2
+
+
+def test_a_changed_source_is_changed_in_each_pass_of_the_source() -> None:
+    rows = Stream(Rows(X, Y, block_rows=10))
+    changed = rows.unit().only(WEIGHTS > 0.4)
+    changed.cross("X", "X", M)
+    assert rows.n_passes == changed.n_passes == 1
+    assert [block.start for block in changed.blocks()][:2] == [0, int((WEIGHTS[:10] > 0.4).sum())]
+
+
+def test_a_bound_on_memory_is_for_what_is_made_of_rows_too() -> None:
+    rows = Stream(Rows(X, Y), memory=5000).unit()
+    rows.require(5000, "this", "less")
+    with pytest.raises(MemoryBudgetError, match=r"this needs about 5\.9 KiB .* 4\.9 KiB: less"):
+        rows.require(6000, "this", "less")
+    Rows(X, Y).require(10**15, "in memory there is no bound", "")
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_with_constant(dense: bool) -> None:
+    A = X.copy()
+    A.data[A.indptr[3] : A.indptr[5]] = 0  # rows without features
+    A.eliminate_zeros()
+    wide = with_constant(A.toarray() if dense else A)
+    assert wide.dtype == np.float32
+    result = wide if dense else wide.toarray()
+    assert_array_equal(result, np.hstack([A.toarray(), np.ones((53, 1))]))
+    assert dense or wide.has_canonical_format

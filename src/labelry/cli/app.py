@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -15,8 +16,11 @@ from labelry.cli import (
     demo_command,
     explain_command,
     model_commands,
+    predict_command,
+    report_command,
     serve_command,
     structure_commands,
+    tune_command,
 )
 from labelry.cli.system_flags import SystemCommand
 from labelry.errors import DataError, LabelryError, ModelError
@@ -33,12 +37,14 @@ app = typer.Typer(
 )
 
 app.command("train", cls=SystemCommand)(model_commands.train)
-app.command("predict")(model_commands.predict)
+app.command("tune", cls=tune_command.TuneCommand)(tune_command.tune)
+app.command("predict")(predict_command.predict)
 app.command("evaluate")(model_commands.evaluate)
 app.command("compare")(compare_command.compare)
 app.command("explain")(explain_command.explain)
 app.command("embed", cls=SystemCommand)(model_commands.embed)
 app.command("inspect")(model_commands.inspect)
+app.command("report")(report_command.report)
 app.command("serve")(serve_command.serve)
 app.command("tree")(structure_commands.tree)
 app.command("topics")(structure_commands.topics)
@@ -74,7 +80,8 @@ def main() -> None:
     except SystemExit as ended:
         if ended.code == _INTERRUPTED:
             # Python would wait for kernels that still run in threads, which may take long.
-            sys.stdout.flush()
+            with suppress(OSError):  # whoever read it was interrupted as well
+                sys.stdout.flush()
             os._exit(_INTERRUPTED)
         raise
     except (DataError, ModelError, ValueError) as error:

@@ -35,7 +35,7 @@ def compare(
     test: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[TEST]",
+            metavar="TEST",
             help="Labelled rows to compare on; without it a quarter of TRAIN.",
             show_default=False,
         ),

@@ -10,9 +10,11 @@ import typer
 
 from labelry.cli import options
 from labelry.cli.options import print_json, progress_shown
-from labelry.cli.reading import Reading, reads_data
+from labelry.cli.reading import Reading, as_bytes, reads_data
 
 if TYPE_CHECKING:
+    from labelry.data import Dataset
+    from labelry.data.shards import Shards
     from labelry.data.statistics import Statistics
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -86,12 +88,24 @@ def convert(
         typer.Argument(
             metavar="OUT",
             help="Where to write; the suffix says the format and the compression, as in "
-            ".svmlight.gz, .xc, .npz, .jsonl.zst, .csv, .parquet, .fasttext.",
+            ".svmlight.gz, .xc, .npz, .jsonl.zst, .csv, .parquet, .fasttext. "
+            "With --sharded a directory.",
         ),
     ],
     to: Annotated[
         str | None, typer.Option("--to", help="Format of OUT.", show_default="from its suffix")
     ] = None,
+    sharded: Annotated[
+        bool,
+        typer.Option(
+            "--sharded",
+            help="Write a directory of shards, for training on more data than memory holds. Reads "
+            "a part at a time; the same command goes on after an interruption.",
+        ),
+    ] = False,
+    shard_size: Annotated[
+        int, typer.Option(metavar="SIZE", parser=as_bytes, help="Size of a shard.")
+    ] = "64MiB",  # type: ignore[assignment]
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -106,15 +120,21 @@ def convert(
     from labelry.progress import phase
 
     with progress_shown(quiet):
-        dataset = reading.read(source)
-        with phase(f"writing {target.name}"):
-            write(
-                dataset,
-                target,
-                to,
-                label_separator=reading.label_separator,
-                force=force,
-                n_jobs=reading.jobs,
-            )
+        dataset: Dataset | Shards
+        if sharded:
+            if to is not None:
+                raise typer.BadParameter("--to is the format of a file; --sharded has its own")
+            dataset = reading.write_shards(source, target, shard_size, force=force)
+        else:
+            dataset = reading.read(source)
+            with phase(f"writing {target.name}"):
+                write(
+                    dataset,
+                    target,
+                    to,
+                    label_separator=reading.label_separator,
+                    force=force,
+                    n_jobs=reading.jobs,
+                )
     if json:
         print_json({"rows": dataset.n_rows, "labels": dataset.n_labels, "out": str(target)})

@@ -49,9 +49,9 @@ def demo(
     """
     from labelry import Tagger, memory
     from labelry.data.icd import icd10cm
-    from labelry.progress import phase
+    from labelry.progress import phase, recorded
 
-    with progress_shown(quiet=False):
+    with progress_shown(quiet=False), recorded():
         with phase("reading ICD-10-CM"):
             data = icd10cm(full_codes=full_codes, random_state=seed)
         _say_data(data)
@@ -62,12 +62,15 @@ def demo(
         typer.echo(
             f"Trained in {seconds:.1f} s, with at most {memory.human(memory.peak())} of memory.\n"
         )
+        tagger.set_params(n_jobs=None).save(out, force=True)
         _evaluate(tagger, data)
     _show_examples(tagger, data)
-    tagger.set_params(n_jobs=None).save(out, force=True)
+    report = out.with_name(f"{out.name.removesuffix('.labelry')}-report.html")
+    with progress_shown(quiet=False):
+        _write_report(tagger, data, out, report)
     labelry = _command()
     typer.echo(
-        f"\nThe tagger is saved. Try it:\n"
+        f"\nThe tagger is saved, and a report on it is in {report}. Try it:\n"
         f'  {labelry} explain {out} "pain in the left knee"\n'
         f"  {labelry} serve {out}        # then open the address that it prints"
     )
@@ -104,6 +107,24 @@ def _evaluate(tagger: Tagger, data: Classification) -> None:
         for group, values in bins.items()
     }
     print_measures(shown)
+
+
+def _write_report(tagger: Tagger, data: Classification, model: Path, target: Path) -> None:
+    from labelry import modelfile
+    from labelry.data.streams import open_output
+    from labelry.report.page import report_page
+
+    found = modelfile.inspect(model)
+    page = report_page(
+        tagger,
+        data.test,
+        model_name=model.name,
+        data_name="ICD-10-CM, a quarter of its phrases",
+        training=found.get("training"),
+        size_bytes=found["size_bytes"],
+    )
+    with open_output(target) as file:
+        file.write(page.encode())
 
 
 def _show_examples(tagger: Tagger, data: Classification) -> None:

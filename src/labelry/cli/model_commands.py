@@ -1,9 +1,8 @@
-"""labelry train, predict, evaluate, inspect."""
+"""labelry train, embed, evaluate, inspect."""
 
 from __future__ import annotations
 
 import codecs
-import json as json_
 import sys
 import time
 from collections.abc import Iterator
@@ -15,10 +14,12 @@ import typer
 
 from labelry.cli import options
 from labelry.cli.options import print_json, progress_shown, warnings_told
-from labelry.cli.reading import Reading, reads_data
+from labelry.cli.reading import Memory, Reading, reads_data
 from labelry.cli.system_flags import TAGGER, check_applies, given_parameters
 
 if TYPE_CHECKING:
+    from labelry.data import Dataset
+    from labelry.data.shards import Shards
     from labelry.estimator import LabelRanker
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model directory.")]
@@ -44,6 +45,7 @@ def train(
             "or .csv or .jsonl with label and name. Labels without rows are then predicted too.",
         ),
     ] = None,
+    memory: Memory = None,
     seed: options.Seed = 0,
     force: options.Force = False,
     json: options.Json = False,
@@ -57,16 +59,17 @@ def train(
 
     Example: labelry train train.jsonl.gz --out tagger.labelry --quality best --budget 10m
     """
-    from labelry import memory, modelfile
-    from labelry.progress import phase
+    from labelry import modelfile
+    from labelry.memory import human, peak
+    from labelry.progress import phase, recorded
 
     estimator = _estimator(context, system, seed, reading.jobs)
     modelfile.check_writable(out, force=force)  # before an hour of training, not after
     with_names = {} if names is None else {"names": _names(names, system)}
-    with progress_shown(quiet), warnings_told():
-        dataset = reading.read(data)
+    with progress_shown(quiet), warnings_told(), recorded():
+        dataset = _training_data(reading, data, memory, names)
         start = time.perf_counter()
-        model = estimator.fit_dataset(dataset, **with_names)
+        model = _fitted(estimator, dataset, memory, **with_names)
         seconds = time.perf_counter() - start
         with phase(f"saving {out.name}"):
             model.set_params(n_jobs=None)  # of this run, not of the model
@@ -80,17 +83,50 @@ def train(
                 "labels": dataset.n_labels,
                 "seconds": round(seconds, 3),
                 "bytes": size,
-                "peak_bytes": memory.peak(),
+                "peak_bytes": peak(),
                 "out": str(out),
             }
         )
     elif not quiet:
         typer.echo(
             f"trained {system} on {dataset.n_rows:,} rows and {dataset.n_labels:,} labels in "
-            f"{seconds:.1f} s with at most {memory.human(memory.peak())} of memory; "
+            f"{seconds:.1f} s with at most {human(peak())} of memory; "
             f"{size / 1e6:,.1f} MB in {out}",
             err=True,
         )
+
+
+def _training_data(
+    reading: Reading, data: Path, memory: int | None, names: Path | None
+) -> Dataset | Shards:
+    """A dataset in memory; or shards as they are, for which alone there is a bound on memory."""
+    from labelry.data.shards import is_shards, open_shards
+
+    if is_shards(data):
+        if names is not None:
+            raise typer.BadParameter("--names needs texts; shards have them no longer")
+        return open_shards(data)
+    if memory is not None:
+        raise typer.BadParameter(
+            "--memory is for training from shards: make them with labelry convert --sharded"
+        )
+    return reading.read(data)
+
+
+def _fitted(
+    estimator: LabelRanker, dataset: Dataset | Shards, memory: int | None, **options: Any
+) -> LabelRanker:
+    from labelry.data import Dataset
+    from labelry.memory import available
+
+    if isinstance(dataset, Dataset):
+        return estimator.fit_dataset(dataset, **options)
+    bound = available() // 2 if memory is None else memory
+    return estimator.fit_rows(
+        dataset.rows(memory=bound, n_jobs=estimator.n_jobs),
+        label_names=dataset.label_names,
+        text_features=dataset.text_features,
+    )
 
 
 def _names(file: Path, system: str) -> dict[str, str]:
@@ -152,47 +188,6 @@ def embed(
     if json:
         n_labels, dim = model.label_embedding_.shape
         print_json({"labels": n_labels, "dimensions": dim, "files": [str(f) for f in files]})
-
-
-@reads_data
-def predict(
-    model: Model,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows to label, any format.")],
-    k: Annotated[int, typer.Option("-k", help="Labels per row.", min=1)] = 5,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File to write.", show_default="standard output"),
-    ] = None,
-    force: options.Force = False,
-    quiet: options.Quiet = False,
-    *,
-    reading: Reading,
-) -> None:
-    """Print the best labels of each row as JSON lines, in row order.
-
-    Example: labelry predict tagger.labelry new.jsonl -k 3
-    """
-    from labelry.estimator import rows_of
-    from labelry.progress import phase
-
-    ranker = load_model(model, reading.jobs)
-    blocks = reading.unlabelled_blocks(file, n_features=width(ranker))
-    with (
-        progress_shown(quiet),
-        output(out, force) as target,
-        phase(f"labelling {file.name}", unit="rows") as advance,
-    ):
-        for block in blocks:
-            _write_predictions(ranker, rows_of(block), k, target)
-            advance(block.n_rows)
-
-
-def _write_predictions(ranker: LabelRanker, X: Any, k: int, target: TextIO) -> None:
-    labels, scores = ranker.predict_topk(X, k)
-    for names, values in zip(labels.tolist(), scores.tolist(), strict=True):
-        found = [(n, v) for n, v in zip(names, values, strict=True) if v > float("-inf")]
-        row = {"labels": [n for n, _ in found], "scores": [round(v, 6) for _, v in found]}
-        target.write(json_.dumps(row, ensure_ascii=False) + "\n")
 
 
 @reads_data
@@ -301,11 +296,26 @@ def inspect(model: Model, json: options.Json = False) -> None:
                 for name, a in found["arrays"].items()
             ],
         ),
+        ("training", _training_rows(found["training"]) if "training" in found else []),
     ):
         table = Table(title=title, show_header=False, box=None, title_justify="left")
         for row in rows:
             table.add_row(*row)
         console.print(table)
+
+
+def _training_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
+    from rich.markup import escape
+
+    from labelry.memory import human
+
+    if "damaged" in record:
+        return [(escape(record["damaged"]), "")]
+    rows = [
+        (escape(p["name"]), f"{p['seconds']:.1f} s, +{human(p['rise_bytes'])}")
+        for p in record["phases"]
+    ]
+    return [*rows, ("in all", f"{record['seconds']:.1f} s, {human(record['peak_bytes'])}")]
 
 
 def load_model(path: Path, jobs: int | None) -> LabelRanker:

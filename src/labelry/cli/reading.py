@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,18 +17,47 @@ from labelry.cli.options import Jobs
 
 if TYPE_CHECKING:
     from labelry.data import Dataset
+    from labelry.data.shards import Shards
 
 _PANEL = "Reading the data"
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?)\s*(?:([KMGT])(i?B)?|B)?\s*", re.IGNORECASE)
+
+
+def as_bytes(text: str) -> int:
+    """Bytes of a number, or of a text such as "64MB", "512MiB" or "4G" (which is 4GiB).
+
+    >>> as_bytes("4GiB"), as_bytes("1.5 kB"), as_bytes("100")
+    (4294967296, 1500, 100)
+    """
+    found = _SIZE.fullmatch(text)
+    if not found or not float(found[1]):
+        raise typer.BadParameter(f"a size is a number such as 512MiB or 4GiB, got {text!r}")
+    base = 1000 if (found[3] or "").upper() == "B" else 1024
+    return int(float(found[1]) * base ** ("KMGT".index(found[2].upper()) + 1 if found[2] else 0))
+
+
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        parser=as_bytes,
+        help="Bound on memory for training from shards, beyond the program and the model: 4GiB.",
+        show_default="half of what is free",
+    ),
+]
 
 
 @dataclass(frozen=True)
 class Reading:
     """How to read a dataset; each field is an option of the command line."""
 
-    format: Annotated[
+    input_format: Annotated[
         str | None,
         typer.Option(
-            help="xc, svmlight, npz, jsonl, csv, tsv, parquet or fasttext.",
+            "--input-format",
+            "--format",
+            help="xc, svmlight, npz, jsonl, csv, tsv, parquet, fasttext or shards.",
             show_default="recognised from the content",
             rich_help_panel=_PANEL,
         ),
@@ -51,6 +82,16 @@ class Reading:
     ] = None
     jobs: Jobs = None
 
+    def flags(self) -> list[str]:
+        """What to type to read the same way again; how many threads do it is left out."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return [
+            part
+            for field in fields(self)
+            if field.name != "jobs" and given[field.name] != field.default
+            for part in ("--" + field.name.replace("_", "-"), str(given[field.name]))
+        ]
+
     def read(self, path: Path, *, n_features: int | None = None) -> Dataset:
         """Read a dataset, showing that it is being read."""
         from labelry.data import read
@@ -59,7 +100,7 @@ class Reading:
         with phase(f"reading {path.name}"):
             return read(
                 path,
-                self.format,
+                self.input_format,
                 text_column=self.text_column,
                 label_column=self.label_column,
                 label_separator=self.label_separator,
@@ -68,32 +109,56 @@ class Reading:
                 n_jobs=self.jobs,
             )
 
-    def unlabelled_blocks(self, path: Path, *, n_features: int | None) -> Iterator[Dataset]:
+    def write_shards(self, source: Path, directory: Path, size: int, *, force: bool) -> Shards:
+        """Read a dataset into a directory of shards, or go on with it."""
+        from labelry.data.shard_writer import write_shards
+
+        return write_shards(
+            source,
+            directory,
+            self.input_format,
+            shard_bytes=size,
+            force=force,
+            text_column=self.text_column,
+            label_column=self.label_column,
+            label_separator=self.label_separator,
+            label_names=self.label_names,
+            n_jobs=self.jobs,
+        )
+
+    def unlabelled_blocks(
+        self, path: Path, *, n_features: int | None, block_rows: int = 2_000
+    ) -> Iterator[Dataset]:
         """Read rows whose labels are not needed, a block at a time."""
         from labelry.data import read_blocks
 
         return read_blocks(
             path,
-            self.format,
+            self.input_format,
             text_column=self.text_column,
             label_column="",
+            block_rows=block_rows,
             n_features=n_features,
             n_jobs=self.jobs,
         )
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator for a command that takes `reading: Reading`: it gets an option for each field."""
+    """Decorator for a command that takes `reading: Reading`: it gets an option for each field.
+
+    A flag that the command has itself is not taken: --format may be that of the output.
+    """
     own = inspect.signature(command, eval_str=True)
     hints = inspect.get_annotations(Reading, eval_str=True)
     parameters = [p for p in own.parameters.values() if p.name != "reading"]
+    taken = {flag for p in parameters for flag in _flags(p.annotation)}
     for field in fields(Reading):
         parameters.append(
             inspect.Parameter(
                 field.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=field.default,
-                annotation=hints[field.name],
+                annotation=_without(hints[field.name], taken),
             )
         )
 
@@ -106,3 +171,22 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
     wrapper.__signature__ = own.replace(parameters=keyword_only)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapper
+
+
+def _flags(annotation: Any) -> list[str]:
+    """The flags that an annotation of a parameter spells out."""
+    flags: list[str] = []
+    for option in getattr(annotation, "__metadata__", ()):
+        # typer takes the first of them for a default, and sets that right later.
+        first = [option.default] if isinstance(option.default, str) else []
+        flags += [*first, *(option.param_decls or ())]
+    return flags
+
+
+def _without(annotation: Any, taken: set[str]) -> Any:
+    """The annotation of a field, its option without flags that are taken."""
+    if taken.isdisjoint(_flags(annotation)):
+        return annotation
+    option = copy.copy(annotation.__metadata__[0])
+    option.default, *option.param_decls = (f for f in _flags(annotation) if f not in taken)
+    return Annotated[annotation.__origin__, option]

@@ -46,7 +46,7 @@ def tree(
 ) -> None:
     """Show the tree of labels of a model: each node with its most frequent labels.
 
-    Example: labelry tree tagger.labelry --depth 1
+    Example: labelry tree linear-tree.labelry --depth 1
     """
     from labelry.trees import text_outline, to_graphviz, to_json, to_newick
 
@@ -100,7 +100,7 @@ def topics(
 ) -> None:
     """Show the topics of a moments model: share, words and labels of each, largest first.
 
-    Example: labelry topics tagger.labelry -k 5 --most 10
+    Example: labelry topics moments.labelry -k 5 --most 10
     """
     from labelry.systems.moments import Moments
 

@@ -15,6 +15,7 @@ from labelry.data.dataset import Dataset
 from labelry.data.formats import (
     FEATURE_FORMATS,
     FORMATS,
+    SHARDS,
     SUFFIXES,
     check_format,
     format_of_suffix,
@@ -22,6 +23,7 @@ from labelry.data.formats import (
 )
 from labelry.data.labels import indicator
 from labelry.data.npz import read_npz, write_npz
+from labelry.data.shards import open_shards
 from labelry.data.sparse_text import read_sparse_text, read_sparse_text_blocks, write_sparse_text
 from labelry.data.streams import open_output
 from labelry.data.tables import (
@@ -48,22 +50,23 @@ def read(
     n_labels: int | None = None,
     n_jobs: int | None = None,
 ) -> Dataset:
-    """Read a file of any format, compressed or not, into a dataset.
+    """Read a file of any format, compressed or not, into a dataset; ``-`` is standard input.
 
     Text formats (jsonl, csv, tsv, parquet, fasttext) give texts, label names and Y; feature
-    formats (xc, svmlight, npz) give X and Y.
+    formats (xc, svmlight, npz) give X and Y, and so does a directory of shards, if it fits in
+    memory.
 
     Parameters
     ----------
     format : str, optional
-        One of `FORMATS`; told from the content if not given.
+        One of `FORMATS`, or "shards"; told from the content if not given.
     text_column, label_column, label_separator : str, optional
         For tables, see `read_table_blocks`. The empty `label_column` stands for labels that are
-        not needed, in any format.
+        not needed, in any format; then plain lines of text can be read too.
     label_names : path, optional
         For feature formats: a file with the name of label i on line i.
     zero_based, n_features, n_labels, n_jobs : optional
-        For xc and svmlight, see `read_sparse_text`; `n_features` also for npz.
+        For xc and svmlight, see `read_sparse_text`; `n_features` also for npz and shards.
 
     Raises
     ------
@@ -71,7 +74,9 @@ def read(
         Names the file, the line, what was found and what was expected; also for an option that
         the format of the file has no use for.
     """
-    format = recognise(path) if format is None else check_format(format)
+    if format is None:
+        format = recognise(path, labelled=label_column != "")
+    check_format(format, _READABLE)
     given = {
         "text_column": text_column,
         "label_column": label_column,
@@ -84,7 +89,9 @@ def read(
     if format in TABLE_FORMATS:
         return _joined(read_table_blocks(path, format, label_separator=label_separator, **options))
     if format == "npz":
-        return _named(_read_npz(path, **options), names, label_names)
+        return _named(_widened(read_npz(path), path, **options), names, label_names)
+    if format == SHARDS:
+        return _widened(open_shards(path).dataset(), path, **options)
     return _named(read_sparse_text(path, n_jobs=n_jobs, **options), names, label_names)
 
 
@@ -105,11 +112,14 @@ def read_blocks(
     """Read a file a block of rows at a time, in constant memory; parameters as for `read`.
 
     In text formats each block has only its own labels as columns of Y, named by its
-    `label_names`. An npz file is read whole, then handed out in blocks.
+    `label_names`; so it has in svmlight from standard input. An npz file is read whole, then
+    handed out in blocks.
     """
     if block_rows < 1:
         raise ValueError(f"block_rows must be at least 1; got {block_rows}")
-    format = recognise(path) if format is None else check_format(format)
+    if format is None:
+        format = recognise(path, labelled=label_column != "")
+    check_format(format, _READABLE)
     given = {
         "text_column": text_column,
         "label_column": label_column,
@@ -125,7 +135,9 @@ def read_blocks(
         )
         return (_joined([block]) for block in blocks)
     if format == "npz":
-        datasets = iter([_read_npz(path, **options)])
+        datasets = iter([_widened(read_npz(path), path, **options)])
+    elif format == SHARDS:
+        datasets = (_widened(part, path, **options) for part in open_shards(path).datasets())
     else:
         datasets = read_sparse_text_blocks(path, n_jobs=n_jobs, **options)
     return (
@@ -205,12 +217,13 @@ def write(
 
 # What goes with which format
 
+_READABLE = (*FORMATS, SHARDS)
 _OPTIONS_OF = {
     "text_column": ("jsonl", "csv", "tsv", "parquet"),
     "label_column": ("jsonl", "csv", "tsv", "parquet"),
     "label_names": FEATURE_FORMATS,
     "zero_based": ("xc", "svmlight"),
-    "n_features": FEATURE_FORMATS,
+    "n_features": (*FEATURE_FORMATS, SHARDS),
     "n_labels": ("xc", "svmlight"),
 }
 
@@ -274,9 +287,8 @@ def _cut(dataset: Dataset, block_rows: int) -> Iterator[Dataset]:
         yield dataset.take(np.arange(start, min(start + block_rows, dataset.n_rows)))
 
 
-def _read_npz(path: str | Path, n_features: int | None) -> Dataset:
-    """Read npz, and bring X to a given number of columns, as the other feature formats do."""
-    dataset = read_npz(path)
+def _widened(dataset: Dataset, path: str | Path, n_features: int | None) -> Dataset:
+    """Bring X to a given number of columns, as the readers of sparse text do."""
     X, found = dataset.X, dataset.n_features
     if n_features is None or X is None or found is None or found == n_features:
         return dataset

@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 
 from labelry.data.cells import LABEL_COLUMNS, TEXT_COLUMNS, shown
-from labelry.data.streams import open_input
+from labelry.data.shards import is_shards
+from labelry.data.streams import read_head
 from labelry.data.tables import DELIMITERS, LABEL_WORD, TABLE_FORMATS
 from labelry.errors import DataError
 
 FEATURE_FORMATS = ("xc", "svmlight", "npz")
-FORMATS = (*FEATURE_FORMATS, *TABLE_FORMATS)
+FORMATS = (*FEATURE_FORMATS, *TABLE_FORMATS)  # of files
+SHARDS = "shards"  # a directory, which only `write_shards` writes
 
 _COMPRESSIONS = (".gz", ".xz", ".zst")
 SUFFIXES = {
@@ -34,22 +36,30 @@ SUFFIXES = {
 _HEAD_BYTES = 1 << 14
 _XC_HEADER = re.compile(r"\d+[ \t]+\d+[ \t]+\d+")
 _PAIR = re.compile(r"[-+]?\d+:\S*")  # loose: what is wrong with it is for the reader to say
+_JSON_LIST = re.compile(r'\s*\[\s*["{\[]')
 _NUMBERS = re.compile(r"[-+.,eE\d]*")
 
 
-def recognise(path: str | Path) -> str:
+def recognise(path: str | Path, *, labelled: bool = True) -> str:
     """Tell the format of a file from its first few kilobytes, after decompression.
 
     The suffix counts only where the content leaves a choice: a comma- or tab-separated header
     without any usual column name, or fastText lines without labels.
 
+    Parameters
+    ----------
+    labelled : bool
+        Whether labels are needed. If not, lines that are nothing else are texts: fastText
+        without labels.
+
     Returns
     -------
     str
-        One of `FORMATS`.
+        One of `FORMATS`, or "shards" for a directory of them.
     """
-    with open_input(path) as stream:
-        head = stream.read(_HEAD_BYTES)
+    if is_shards(path):
+        return SHARDS
+    head = read_head(path, _HEAD_BYTES)
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return "npz"
     if head.startswith(b"PAR1"):
@@ -59,6 +69,9 @@ def recognise(path: str | Path) -> str:
         text = text[: max(map(text.rfind, " \t\n"))]  # the last word may be cut
     lines = [line for line in text.split("\n") if not line.isspace() and line]
     format = _text_format(lines, format_of_suffix(path)) if lines else None
+    if format is None and lines and not labelled and _may_be_texts(text, path):
+        # A table of one column has no separator: a header alone tells.
+        format = "csv" if lines[0].strip() in TEXT_COLUMNS else "fasttext"
     if format is None:
         found = f"{shown(head[:40])} at the start" if head else "an empty file"
         raise DataError(
@@ -69,10 +82,10 @@ def recognise(path: str | Path) -> str:
     return format
 
 
-def check_format(format: str) -> str:
+def check_format(format: str, formats: tuple[str, ...] = FORMATS) -> str:
     """Give the name back, if there is a format of that name."""
-    if format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}; got {format!r}")
+    if format not in formats:
+        raise ValueError(f"format must be one of {', '.join(formats)}; got {format!r}")
     return format
 
 
@@ -105,6 +118,11 @@ def _looks_sparse(lines: list[str]) -> bool:
     pairs = sum(_PAIR.fullmatch(word) is not None for word in words)
     numbers = sum(_NUMBERS.fullmatch(row[0]) is not None for row in rows if row)
     return pairs > 0 and pairs + numbers >= 0.8 * len(words)
+
+
+def _may_be_texts(text: str, path: str | Path) -> bool:
+    """Whether lines of no format can be plain texts: they are not meant as something else."""
+    return format_of_suffix(path) in (None, "xc", "fasttext") and not _JSON_LIST.match(text)
 
 
 def _delimited_format(header: str, suffix: str | None) -> str | None:

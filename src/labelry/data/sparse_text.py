@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from labelry.data.sparse_chunks import (
     read_chunks,
     read_layout,
 )
-from labelry.data.streams import open_input, open_output
+from labelry.data.streams import is_standard_input, open_input, open_output
 from labelry.errors import DataError
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, stream
 
@@ -115,13 +115,18 @@ def read_sparse_text_blocks(
 
     The blocks, one below the other, are what `read_sparse_text` returns; all have its columns.
     A file without a header is read twice to know them, unless `zero_based`, `n_features` and
-    `n_labels` are all given.
+    `n_labels` are all given. Standard input cannot be: then a block has just the columns that
+    it needs itself, unless they are given, and features count from 1 unless `zero_based`.
     """
     options = (header, zero_based, n_features, n_labels)
     with open_input(path) as file:
         layout = read_layout(file, path, *options)
         if layout.is_complete:
             yield from _blocks(file, layout, _Survey().columns(layout), block_bytes, n_jobs)
+            return
+        if is_standard_input(path):
+            layout = replace(layout, zero_based=bool(zero_based))
+            yield from _blocks(file, layout, None, block_bytes, n_jobs)
             return
         survey = _Survey()
         for chunk in read_chunks(file, layout, block_bytes, n_jobs):
@@ -135,13 +140,17 @@ def read_sparse_text_blocks(
 def _blocks(
     file: io.BufferedReader,
     layout: Layout,
-    columns: _Columns,
+    columns: _Columns | None,
     block_bytes: int,
     n_jobs: int | None,
 ) -> Iterator[Dataset]:
+    """Rows of the same columns; None: each block of its own."""
     for chunk in read_chunks(file, layout, block_bytes, n_jobs):
         if chunk.n_rows:
-            yield _dataset(chunk.X, chunk.Y, columns)
+            survey = _Survey()
+            if columns is None:
+                survey.add(chunk)
+            yield _dataset(chunk.X, chunk.Y, columns or survey.columns(layout))
 
 
 def write_sparse_text(

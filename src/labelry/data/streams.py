@@ -7,9 +7,11 @@ import io
 import lzma
 import os
 import secrets
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -19,12 +21,20 @@ from labelry.errors import DataError, MissingExtraError
 _STEP = 1 << 14
 _BUFFER = 1 << 18
 
+STANDARD_INPUT = "-"
+
+
+def is_standard_input(path: str | Path) -> bool:
+    """Whether a path stands for standard input, which can be read only once."""
+    return str(path) == STANDARD_INPUT
+
 
 def open_input(path: str | Path) -> io.BufferedReader:
     """Open a plain, gzip, xz or zstd file for reading its decompressed bytes.
 
     The compression is told by the first bytes, not by the name. Files of several gzip members,
-    xz streams or zstd frames are read whole. Close the stream, or use it in a ``with`` block.
+    xz streams or zstd frames are read whole. The path ``-`` is standard input. Close the
+    stream, or use it in a ``with`` block.
 
     Raises
     ------
@@ -34,10 +44,60 @@ def open_input(path: str | Path) -> io.BufferedReader:
     MissingExtraError
         The file is zstd and the package ``zstandard`` is not installed.
     """
+    if is_standard_input(path):
+        return _unpacked(_standard_input(), path)
     try:
         file: io.BufferedReader = io.BufferedReader(io.FileIO(path), _BUFFER)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from error
+    return _unpacked(file, path)
+
+
+def read_head(path: str | Path, size: int) -> bytes:
+    """Read the first bytes, decompressed; standard input can still be read whole afterwards."""
+    if is_standard_input(path):
+        start = io.BytesIO(_standard_input().peek())
+        stream = _unpacked(io.BufferedReader(start), path)
+    else:
+        stream = open_input(path)
+    with stream:
+        return stream.read(size)
+
+
+def _standard_input() -> io.BufferedReader:
+    if sys.stdin is None:
+        raise DataError("cannot be read: standard input is closed", path=STANDARD_INPUT)
+    stream = _peekable(sys.stdin.buffer)
+    if stream.closed:
+        raise DataError("standard input can be read only once", path=STANDARD_INPUT)
+    return stream
+
+
+@lru_cache(1)  # what has been looked at is in the buffer of this one
+def _peekable(stream: BinaryIO) -> io.BufferedReader:
+    return io.BufferedReader(_Patient(stream), _BUFFER)
+
+
+class _Patient(io.RawIOBase):
+    """A pipe whose reads wait for all that is asked for, so that a look at it shows enough."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._ended = False  # a terminal would have to be told twice
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        data = b"" if self._ended else self._stream.read(len(view))
+        self._ended = len(data) < len(view)
+        view[: len(data)] = data
+        return len(data)
+
+
+def _unpacked(file: io.BufferedReader, path: str | Path) -> io.BufferedReader:
+    """The decompressed bytes of a file, which is closed if it cannot be read."""
     try:
         kind = _compression_of(file.peek(6)[:6])
         if kind is None:

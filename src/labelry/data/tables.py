@@ -369,12 +369,8 @@ def _csv_lines(
     header: list[str],
     separator: str | None,
 ) -> Iterator[str]:
-    # csv.writer leaves a lone carriage return unquoted in some versions of Python.
-    special = re.compile(f'[{delimiter}"\r\n]')
-
     def joined(cells: list[str]) -> str:
-        quoted = ('"' + c.replace('"', '""') + '"' if special.search(c) else c for c in cells)
-        return delimiter.join(quoted)
+        return delimiter.join(csv_cell(cell, delimiter) for cell in cells)
 
     yield joined(header)
     for row, text, names in rows:
@@ -386,6 +382,14 @@ def _csv_lines(
             expected = f"labels without the separator {separator!r}; choose another label_separator"
             raise _unwritable(f"the labels {shown(names)}", expected, path, row)
         yield joined([text, cell])
+
+
+def csv_cell(text: str, delimiter: str = ",") -> str:
+    """Give a cell as RFC 4180 has it: in quotes where it needs them."""
+    # csv.writer leaves a lone carriage return unquoted in some versions of Python.
+    if re.search(f'[{delimiter}"\r\n]', text):
+        return '"' + text.replace('"', '""') + '"'
+    return text
 
 
 def _fasttext_lines(rows: Iterator[NumberedRow], path: str | Path) -> Iterator[str]:

@@ -103,7 +103,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         for seed, analyze in enumerate(self._analyzers()):
             numbered = run(_number_terms, [(analyze, chunk) for chunk in chunks], n_jobs)
             if self.hashing is None:
-                terms = _choose_terms(numbered, self.min_df, self.max_features)
+                counted = _merged([chunk.counted for chunk in numbered])
+                terms, _ = _choose_terms(counted, self.min_df, self.max_features)
                 tables.append(_Vocabulary(terms))
             else:
                 tables.append(_Buckets(self.hashing, seed))
@@ -114,6 +115,33 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         idf = np.log((1 + len(documents)) / (1 + df)) + 1
         self._set_fitted(tables, idf.astype(np.float32))
         return _stack(run(self._weigh, [(C,) for C in counts], n_jobs), n_features)
+
+    def fit_blocks(self, blocks: Iterable[list[str]]) -> Self:
+        """As `fit`, from blocks of texts that need not be in memory together.
+
+        The result is that of `fit` on all of them. Memory is for about three times the distinct
+        terms, those of fewer documents than `min_df` too.
+        """
+        self._check_params()
+        analyzers, n_jobs, n_documents = self._analyzers(), resolve_jobs(self.n_jobs), 0
+        tallies: list[_TermTally | _BucketTally] = [
+            _TermTally(analyze, self.min_df, self.max_features)
+            if self.hashing is None
+            else _BucketTally(analyze, _Buckets(self.hashing, seed))
+            for seed, analyze in enumerate(analyzers)
+        ]
+        for texts in blocks:
+            documents = _check_texts(texts)
+            n_documents += len(documents)
+            chunks = [(chunk,) for chunk in self._cut(documents)]
+            for tally in tallies:
+                tally.add(chunks, n_jobs)
+        if not n_documents:
+            raise ValueError("texts is empty; fitting needs at least one document")
+        tables, df = zip(*(tally.finish() for tally in tallies), strict=True)
+        idf = np.log((1 + n_documents) / (1 + np.concatenate(df))) + 1
+        self._set_fitted(list(tables), idf.astype(np.float32))
+        return self
 
     def transform(self, texts: Iterable[str]) -> csr_array:
         """Features of texts, (n_texts, n_features) float32 with rows of length one (or zero)."""
@@ -243,13 +271,19 @@ class _Rows(NamedTuple):
     bounds: NDArray[np.int64]  # the terms of document d are bounds[d] to bounds[d + 1] - 1
 
 
+class _Counted(NamedTuple):
+    """Distinct terms, and how often they are there."""
+
+    terms: _Terms
+    df: NDArray[np.int64]  # number of documents of each term
+    tf: NDArray[np.int64]  # number of occurrences
+
+
 class _Numbered(NamedTuple):
     """Documents in which each term is a number, and the distinct terms in that order."""
 
     rows: _Rows
-    terms: _Terms
-    df: NDArray[np.int64]  # number of documents of each term
-    tf: NDArray[np.int64]  # number of occurrences
+    counted: _Counted
 
 
 class _Csr(NamedTuple):
@@ -360,17 +394,29 @@ def _number_terms(analyze: _Analyzer, documents: list[str]) -> _Numbered:
     lengths = np.diff(term_bounds)
     df = kernels.document_frequencies(numbers, bounds, len(lengths))
     tf = np.bincount(numbers, minlength=len(lengths))
-    return _Numbered(_Rows(numbers, bounds), _packed(text, lengths), df, tf)
+    return _Numbered(_Rows(numbers, bounds), _Counted(_packed(text, lengths), df, tf))
 
 
-def _choose_terms(chunks: list[_Numbered], min_df: int, max_features: int | None) -> list[str]:
-    """Choose the terms of at least `min_df` documents, or the most frequent of them; sorted."""
-    text = np.concatenate([chunk.terms.text for chunk in chunks])
-    lengths = np.concatenate([chunk.terms.ends - chunk.terms.starts for chunk in chunks])
-    # A term has a number in each chunk that has it; here it gets one for all.
+def _merged(parts: list[_Counted]) -> _Counted:
+    """The terms of all parts together."""
+    text = np.concatenate([part.terms.text for part in parts])
+    lengths = np.concatenate([part.terms.ends - part.terms.starts for part in parts])
+    # A term has a number in each part that has it; here it gets one for all.
     numbers, _, bounds, text = kernels.number_terms(*_packed(text, lengths))
-    df = np.bincount(numbers, np.concatenate([chunk.df for chunk in chunks]))
-    tf = np.bincount(numbers, np.concatenate([chunk.tf for chunk in chunks]))
+    df = np.bincount(numbers, np.concatenate([part.df for part in parts]))
+    tf = np.bincount(numbers, np.concatenate([part.tf for part in parts]))
+    counts = (df.astype(np.int64), tf.astype(np.int64))
+    return _Counted(_packed(text, np.diff(bounds)), *counts)
+
+
+def _choose_terms(
+    counted: _Counted, min_df: int, max_features: int | None
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Choose the terms of at least `min_df` documents, or the most frequent of them; sorted.
+
+    Also the number of documents of each.
+    """
+    (text, starts, ends), df, tf = counted
     kept = np.flatnonzero(df >= min_df)
     if not len(kept):
         raise ValueError(
@@ -378,16 +424,60 @@ def _choose_terms(chunks: list[_Numbered], min_df: int, max_features: int | None
             f"min_df={min_df} documents; give more documents or a smaller min_df"
         )
     decoded = kernels.decode(text)
-    spans = zip(bounds[kept].tolist(), bounds[kept + 1].tolist(), strict=True)
+    spans = zip(starts[kept].tolist(), ends[kept].tolist(), strict=True)
     terms = [decoded[a:b] for a, b in spans]
+    chosen = list(range(len(terms)))
     if max_features is not None:
-        ranked = sorted(zip((-tf[kept]).tolist(), terms, strict=True))  # ties: by the alphabet
-        terms = [term for _, term in ranked[:max_features]]
-    return sorted(terms)
+        rank = (-tf[kept]).tolist()
+        chosen = sorted(chosen, key=lambda i: (rank[i], terms[i]))[:max_features]
+    chosen.sort(key=terms.__getitem__)
+    return [terms[i] for i in chosen], df[kept[chosen]]
+
+
+class _TermTally:
+    """The terms of documents that come in blocks, until a vocabulary is chosen from them."""
+
+    def __init__(self, analyze: _Analyzer, min_df: int, max_features: int | None) -> None:
+        self._analyze = analyze
+        self._choice = min_df, max_features
+        self._parts: list[_Counted] = []
+
+    def add(self, chunks: list[tuple[list[str]]], n_jobs: int) -> None:
+        self._parts += run(self._count, chunks, n_jobs)
+        first, *others = (len(part.df) for part in self._parts)
+        if sum(others) > first:  # so that a term is merged a few times, not once for each block
+            self._parts = [_merged(self._parts)]
+
+    def _count(self, documents: list[str]) -> _Counted:
+        return _number_terms(self._analyze, documents).counted
+
+    def finish(self) -> tuple[_Vocabulary, NDArray[np.int64]]:
+        terms, df = _choose_terms(_merged(self._parts), *self._choice)
+        return _Vocabulary(terms), df
+
+
+class _BucketTally:
+    """As `_TermTally`, for terms that share buckets."""
+
+    def __init__(self, analyze: _Analyzer, buckets: _Buckets) -> None:
+        self._analyze = analyze
+        self._buckets = buckets
+        self._df = np.zeros(len(buckets), dtype=np.int64)
+
+    def add(self, chunks: list[tuple[list[str]]], n_jobs: int) -> None:
+        self._df += sum(run(self._count, chunks, n_jobs))
+
+    def _count(self, documents: list[str]) -> NDArray[np.int64]:
+        terms, bounds = self._analyze(documents)
+        counts = _count(len(self._buckets), _Rows(self._buckets.find(terms), bounds))
+        return np.bincount(counts.indices, minlength=len(self._buckets))
+
+    def finish(self) -> tuple[_Buckets, NDArray[np.int64]]:
+        return self._buckets, self._df
 
 
 def _find_columns(table: _Vocabulary | _Buckets, chunk: _Numbered) -> _Rows:
-    return _Rows(table.find(chunk.terms)[chunk.rows.columns], chunk.rows.bounds)
+    return _Rows(table.find(chunk.counted.terms)[chunk.rows.columns], chunk.rows.bounds)
 
 
 def _count(n_words: int, words: _Rows, ngrams: _Rows | None = None) -> _Csr:

@@ -18,7 +18,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from labelry.linalg.rows import Matrix, Rows, product
+from labelry.linalg.rows import Block, Matrix, Rows, product
 from labelry.linalg.sketch import gram
 from labelry.progress import phase
 
@@ -138,51 +138,51 @@ class SquaredLoss:
 class KnownLabels:
     """Any loss, with every label known or only some: dense blocks of scores.
 
-    A step of Newton or of conjugate gradients costs 6 flops per row, label and dimension.
+    A step of Newton or of conjugate gradients is a pass, and costs 6 flops per row, label and
+    dimension.
 
     Parameters
     ----------
-    X, Y : features and indicator
+    rows : Rows
+        Features and indicator.
     known : csr_array (n, c), optional
         Nonzero where Y is known to be right; everywhere if None.
     """
 
     def __init__(
-        self,
-        X: Matrix,
-        Y: csr_array,
-        loss: Loss,
-        regularization: float,
-        known: csr_array | None = None,
-        n_jobs: int = 1,
+        self, rows: Rows, loss: Loss, regularization: float, known: csr_array | None = None
     ) -> None:
-        self.X, self.Y, self.loss, self.known = X, Y, loss, known
+        self.rows, self.loss, self.known = rows, loss, known
         self.regularization = np.float32(regularization)
-        self.n_jobs = n_jobs
 
     def value(self, factors: Factors) -> float:
-        total = 0.0
-        for part, Y, mask in self._blocks():
-            S = product(self.X[part], factors.W, self.n_jobs) @ factors.H.T
-            total += float((self.loss.value(S, Y) * mask).sum(dtype=np.float64))
-        return total + _penalty(factors, self.regularization)
+        def add(block: Block, total: NDArray[np.float64]) -> None:
+            for X, Y, mask in self._parts(block):
+                S = self._product(X, factors.W) @ factors.H.T
+                total += (self.loss.value(S, Y) * mask).sum(dtype=np.float64)
+
+        (total,) = self.rows.reduce(add, (1,), dtype=np.float64)
+        return float(total[0]) + _penalty(factors, self.regularization)
 
     def labels_turn(self, factors: Factors) -> F32:
         W = factors.W
-        A = product(self.X, W, self.n_jobs)
 
         def slopes(H: F32) -> F32:
-            out = self.regularization * H
-            for part, Y, mask in self._blocks():
-                out += (self.loss.slope(A[part] @ H.T, Y) * mask).T @ A[part]
-            return out
+            def add(block: Block, out: F32) -> None:
+                for X, Y, mask in self._parts(block):
+                    A = self._product(X, W)
+                    out += (self.loss.slope(A @ H.T, Y) * mask).T @ A
+
+            return self.regularization * H + self.rows.reduce(add, H.shape)[0]
 
         def hessian(H: F32, P: F32) -> F32:
-            out = self.regularization * P
-            for part, Y, mask in self._blocks():
-                bend = self.loss.curvature(A[part] @ H.T, Y) * mask
-                out += (bend * (A[part] @ P.T)).T @ A[part]
-            return out
+            def add(block: Block, out: F32) -> None:
+                for X, Y, mask in self._parts(block):
+                    A = self._product(X, W)
+                    bend = self.loss.curvature(A @ H.T, Y) * mask
+                    out += (bend * (A @ P.T)).T @ A
+
+            return self.regularization * P + self.rows.reduce(add, P.shape)[0]
 
         return newton(factors.H, slopes, hessian, lambda H: self.value(Factors(W, H)))
 
@@ -190,30 +190,35 @@ class KnownLabels:
         H = factors.H
 
         def slopes(W: F32) -> F32:
-            out = self.regularization * W
-            for part, Y, mask in self._blocks():
-                X = self.X[part]
-                S = product(X, W, self.n_jobs) @ H.T
-                out += X.T @ ((self.loss.slope(S, Y) * mask) @ H)
-            return out
+            def add(block: Block, out: F32) -> None:
+                for X, Y, mask in self._parts(block):
+                    S = self._product(X, W) @ H.T
+                    out += X.T @ ((self.loss.slope(S, Y) * mask) @ H)
+
+            return self.regularization * W + self.rows.reduce(add, W.shape)[0]
 
         def hessian(W: F32, P: F32) -> F32:
-            out = self.regularization * P
-            for part, Y, mask in self._blocks():
-                X = self.X[part]
-                bend = self.loss.curvature(product(X, W, self.n_jobs) @ H.T, Y) * mask
-                out += X.T @ ((bend * (product(X, P, self.n_jobs) @ H.T)) @ H)
-            return out
+            def add(block: Block, out: F32) -> None:
+                for X, Y, mask in self._parts(block):
+                    bend = self.loss.curvature(self._product(X, W) @ H.T, Y) * mask
+                    out += X.T @ ((bend * (self._product(X, P) @ H.T)) @ H)
+
+            return self.regularization * P + self.rows.reduce(add, P.shape)[0]
 
         return newton(factors.W, slopes, hessian, lambda W: self.value(Factors(W, H)))
 
-    def _blocks(self) -> Iterator[tuple[slice, F32, F32 | float]]:
-        """Rows, their labels and what is known of them, dense."""
-        step = max(1, _BLOCK // self.Y.shape[1])
-        for start in range(0, self.Y.shape[0], step):
-            part = slice(start, start + step)
-            mask = 1.0 if self.known is None else (self.known[part].toarray() != 0)
-            yield part, self.Y[part].toarray(), mask
+    def _product(self, X: Matrix, M: F32) -> F32:
+        return product(X, M, self.rows.n_jobs)
+
+    def _parts(self, block: Block) -> Iterator[tuple[Matrix, F32, F32 | float]]:
+        """Some rows at a time: features, labels and what is known of them, the last two dense."""
+        Y = block.side("Y")
+        step = max(1, _BLOCK // Y.shape[1])
+        for start in range(0, block.n_rows, step):
+            part = slice(start, min(start + step, block.n_rows))
+            known = slice(block.start + part.start, block.start + part.stop)
+            mask = 1.0 if self.known is None else (self.known[known].toarray() != 0)
+            yield block.X[part], Y[part].toarray(), mask
 
 
 def newton(

@@ -247,6 +247,45 @@ def cg_direction(P: F32, R: F32, beta: F32, inverse_diagonal: F32, row0: int, ro
 
 
 @njit(nogil=True, cache=True)
+def add_gram(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    weights: F32,
+    G: NDArray[np.float64],
+    col0: int,
+    col1: int,
+) -> None:
+    """``G[col0:col1] += triu(A.T @ diag(weights) @ A)[col0:col1]`` for CSR A, indices sorted."""
+    for i in range(indptr.size - 1):
+        last = indptr[i + 1]
+        for p in range(indptr[i], last):
+            if col0 <= indices[p] < col1:
+                row = G[indices[p]]
+                v = np.float64(data[p]) * (weights[i] if weights.size else np.float32(1.0))
+                for q in range(p, last):
+                    row[indices[q]] += v * data[q]
+
+
+@njit(nogil=True, cache=True)
+def append_column(indptr: Ints, indices: Ints, data: F32, column: int) -> tuple[F32, Ints, Ints]:
+    """``hstack([A, ones])`` for CSR A of so many columns: its data, indices and indptr."""
+    n_rows = len(indptr) - 1
+    out_indptr = np.empty_like(indptr)
+    out_indices = np.empty(len(indices) + n_rows, dtype=indices.dtype)
+    out_data = np.empty(len(data) + n_rows, dtype=data.dtype)
+    out_indptr[0] = 0
+    for i in range(n_rows):
+        for p in range(indptr[i], indptr[i + 1]):
+            out_indices[p + i] = indices[p]
+            out_data[p + i] = data[p]
+        end = indptr[i + 1] + i
+        out_indices[end], out_data[end] = column, 1
+        out_indptr[i + 1] = end + 1
+    return out_data, out_indices, out_indptr
+
+
+@njit(nogil=True, cache=True)
 def unit_rows(indptr: Ints, data: F32) -> F32:
     """The entries of a CSR matrix whose rows are scaled to unit length."""
     scaled = np.empty_like(data)

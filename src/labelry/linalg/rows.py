@@ -1,27 +1,34 @@
 """Passes over rows: the only way an algorithm touches the data.
 
 An algorithm is written once against `Rows` and runs on whatever source of row blocks it is
-given: arrays in memory here; memory-mapped shards or a cluster elsewhere.
+given: arrays in memory here; memory-mapped shards or a cluster elsewhere. What an algorithm does to
+its rows first (scaling, weights, leaving some out) is asked of the source too, so that each does it
+in its own way: at once in memory, block by block in each pass elsewhere.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, issparse, vstack
 
+from labelry.errors import MemoryBudgetError
 from labelry.linalg import kernels
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, spans
+from labelry.memory import human
 
 Matrix: TypeAlias = Any  # float32, csr_array or ndarray (scipy has no types)
 F32 = NDArray[np.float32]
 Side = Literal["X", "Y"]
 T = TypeVar("T")
+BlockMap: TypeAlias = "Callable[[Block], Block]"
 
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
+_CHUNK = 1 << 14  # rows whose number that are kept is counted together
 _WIDE = 128  # columns a thread should have to itself before columns are split, not rows
 
 
@@ -32,6 +39,10 @@ class Block(NamedTuple):
     Y: Matrix | None
     weights: F32 | None
     start: int
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.X.shape[0])
 
     def side(self, name: Side) -> Matrix:
         matrix = self.X if name == "X" else self.Y
@@ -62,11 +73,20 @@ def scaled_rows(A: Matrix) -> Matrix:
     return A / np.where(lengths > 0, lengths, 1)[:, None]
 
 
+def with_constant(A: Matrix) -> Matrix:
+    """A further, last column of ones."""
+    if not issparse(A):
+        return np.hstack([A, np.ones((A.shape[0], 1), dtype=np.float32)])
+    parts = kernels.append_column(A.indptr, A.indices, A.data, A.shape[1])
+    return csr_array(parts, shape=(A.shape[0], A.shape[1] + 1))
+
+
 class Rows:
     """Rows in memory: X (n, d) and Y (n, c), each CSR or dense, with optional row weights.
 
-    A source of another kind overrides `blocks` (for example to read ahead from shards) or
-    `reduce` and `map_blocks` (to send the work to the data); algorithms use nothing else.
+    A source of another kind is a `StreamedRows` that says how to get at its `blocks` (for example
+    by reading ahead from shards) or overrides `reduce` and `map_blocks` (to send the work to the
+    data); algorithms use nothing else.
 
     Parameters
     ----------
@@ -84,6 +104,9 @@ class Rows:
     >>> rows.cross("Y", "X", np.ones((3, 1), dtype=np.float32)).ravel().tolist()
     [1.0, 1.0]
     """
+
+    memory: int | None = None  # bytes that work on these rows may take; None: no bound
+    n_bytes: int = 0  # that X and Y would add to the memory in use
 
     def __init__(
         self,
@@ -109,28 +132,76 @@ class Rows:
         self.n_jobs = resolve_jobs(n_jobs)
         self.n_passes = 0
 
+    def mapped(
+        self,
+        function: BlockMap,
+        *,
+        n_rows: int | None = None,
+        n_features: int | None = None,
+        n_labels: int | None = None,
+    ) -> Rows:
+        """The rows that `function` makes of each block; sizes only where they change.
+
+        Here it is applied once, to all rows; another source applies it in each pass.
+        """
+        X, Y, weights, _ = function(Block(self._X, self._Y, self._weights, 0))
+        return Rows(X, Y, weights=weights, block_rows=self.block_rows, n_jobs=self.n_jobs)
+
     def swapped(self) -> Rows:
         """The same rows with X and Y in each other's place."""
-        if self._Y is None:
-            raise ValueError("these rows have no labels Y")
-        return Rows(
-            self._Y,
-            self._X,
-            weights=self._weights,
-            block_rows=self.block_rows,
-            n_jobs=self.n_jobs,
+        return self.mapped(
+            lambda block: block._replace(X=block.side("Y"), Y=block.X),
+            n_features=self.n_labels,
+            n_labels=self.n_features,
         )
+
+    def unit(self) -> Rows:
+        """The same rows with X scaled to unit length."""
+        return self.mapped(lambda block: block._replace(X=scaled_rows(block.X)))
 
     def weighted(self, weights: NDArray) -> Rows:
         """The same rows with their weights multiplied by these; zero leaves a row out."""
-        weights = np.asarray(weights, dtype=np.float32)
-        return Rows(
-            self._X,
-            self._Y,
-            weights=weights if self._weights is None else weights * self._weights,
-            block_rows=self.block_rows,
-            n_jobs=self.n_jobs,
-        )
+        factors = np.asarray(weights, dtype=np.float32)
+        if factors.shape != (self.n_rows,):
+            raise ValueError(f"weights must have shape ({self.n_rows},), got {factors.shape}")
+
+        def weigh(block: Block) -> Block:
+            own = factors[block.start : block.start + block.n_rows]
+            return block._replace(weights=own if block.weights is None else own * block.weights)
+
+        return self.mapped(weigh)
+
+    def only(self, keep: NDArray[np.bool_]) -> Rows:
+        """The rows for which `keep` (n_rows,) is true, in their order."""
+        # How many are kept of the rows before each chunk of them: less than a number for each row.
+        kept = np.cumsum([0] + [keep[i : i + _CHUNK].sum() for i in range(0, self.n_rows, _CHUNK)])
+
+        def choose(block: Block) -> Block:
+            chunk = block.start // _CHUNK
+            before = kept[chunk] + keep[chunk * _CHUNK : block.start].sum()
+            mine = np.flatnonzero(keep[block.start : block.start + block.n_rows])
+            Y, weights = block.Y, block.weights
+            return Block(
+                block.X[mine],
+                None if Y is None else Y[mine],
+                None if weights is None else weights[mine],
+                int(before),
+            )
+
+        return self.mapped(choose, n_rows=int(kept[-1]))
+
+    def require(self, n_bytes: int, what: str, remedy: str) -> None:
+        """Refuse what would not fit in the memory that these rows may be worked on with."""
+        if self.memory is not None and n_bytes > self.memory:
+            raise MemoryBudgetError(
+                f"{what} needs about {human(n_bytes)} of memory, but the bound is "
+                f"{human(self.memory)}: {remedy}"
+            )
+
+    def gathered(self, *sides: Side) -> list[Matrix]:
+        """X or Y of all rows in memory; ask `require` first where that may be much."""
+        whole = Block(self._X, self._Y, self._weights, 0)
+        return [whole.side(side) for side in sides]
 
     def blocks(self) -> Iterator[Block]:
         """The blocks of rows, in order."""
@@ -197,6 +268,101 @@ class Rows:
         d, c = (self.n_features,), (self.n_labels,)
         x, xx, y, w = self.reduce(add, d, d, c, (1,), dtype=np.float64)
         return x, xx, y, float(w[0])
+
+
+class StreamedRows(Rows):
+    """Rows that are not in memory: a block is there only while it is worked on."""
+
+    def __init__(
+        self,
+        n_rows: int,
+        n_features: int,
+        n_labels: int,
+        *,
+        n_bytes: int,
+        memory: int | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_rows, self.n_features, self.n_labels = n_rows, n_features, n_labels
+        self.n_bytes = n_bytes
+        self.memory = memory
+        self.n_jobs = resolve_jobs(n_jobs)
+        self.n_passes = 0
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """The blocks of rows, in order."""
+
+    def gathered(self, *sides: Side) -> list[Matrix]:
+        # Copies: a view would keep the whole block, and the file that it is mapped from.
+        parts = list(self.map_blocks(lambda block: [block.side(side).copy() for side in sides]))
+        return [stacked(list(column)) for column in zip(*parts, strict=True)]
+
+    def mapped(
+        self,
+        function: BlockMap,
+        *,
+        n_rows: int | None = None,
+        n_features: int | None = None,
+        n_labels: int | None = None,
+    ) -> Rows:
+        return MappedRows(
+            self,
+            function,
+            self.n_rows if n_rows is None else n_rows,
+            self.n_features if n_features is None else n_features,
+            self.n_labels if n_labels is None else n_labels,
+        )
+
+
+class MappedRows(StreamedRows):
+    """What a function makes of each block of a source, anew in each pass.
+
+    The function goes where the blocks are: it is handed to the source together with the work.
+    """
+
+    def __init__(
+        self, source: Rows, function: BlockMap, n_rows: int, n_features: int, n_labels: int
+    ) -> None:
+        super().__init__(
+            n_rows,
+            n_features,
+            n_labels,
+            n_bytes=source.n_bytes,
+            memory=source.memory,
+            n_jobs=source.n_jobs,
+        )
+        self._source = source
+        self._function = function
+
+    def blocks(self) -> Iterator[Block]:
+        return map(self._function, self._source.blocks())
+
+    def map_blocks(self, function: Callable[[Block], T]) -> Iterator[T]:
+        self.n_passes += 1
+        return self._source.map_blocks(lambda block: function(self._function(block)))
+
+    def reduce(
+        self,
+        add: Callable[..., None],
+        *shapes: tuple[int, ...],
+        dtype: type[np.floating] = np.float32,
+    ) -> list[NDArray]:
+        self.n_passes += 1
+
+        def add_mapped(block: Block, *sums: NDArray) -> None:
+            add(self._function(block), *sums)
+
+        return self._source.reduce(add_mapped, *shapes, dtype=dtype)
+
+
+def stacked(parts: list[Matrix]) -> Matrix:
+    """Matrices below one another; one alone is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    if issparse(parts[0]):
+        return csr_array(vstack(parts, format="csr"))
+    return np.concatenate(parts)
 
 
 def consecutive_rows(A: csr_array, first: int, last: int) -> csr_array:

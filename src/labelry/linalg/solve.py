@@ -18,15 +18,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import issparse, vstack
+from scipy.sparse import issparse
 
 from labelry.linalg import kernels
 from labelry.linalg.parallel import run, spans
-from labelry.linalg.rows import Block, Matrix, Rows, product
+from labelry.linalg.rows import Block, Matrix, Rows, product, stacked
 
 F32 = NDArray[np.float32]
 Method = Literal["auto", "cholesky", "dual", "cg"]
 
+_NO_WEIGHTS = np.empty(0, dtype=np.float32)
 _DIRECT = 4096  # features (Cholesky) or rows (dual) up to which a dense factor is cheap
 _MINIMUM = 1e-9  # smallest ridge, of mean feature energy, for which a double Cholesky is safe
 
@@ -58,7 +59,8 @@ class Ridge:
         Relative residual at which a column of the conjugate gradients stops.
     max_iterations : int
     memory : int
-        Bytes that the conjugate gradients may use; the columns are solved in chunks that fit.
+        Bytes that the conjugate gradients may use, half the bound of the rows at most; the columns
+        are solved in chunks that fit.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Ridge:
             raise ValueError(f"method must be auto, cholesky, dual or cg, got {method!r}")
         self.tolerance = tolerance
         self.max_iterations = max_iterations
-        self.memory = memory
+        self.memory = memory if rows.memory is None else min(memory, rows.memory // 2)
         self.n_iterations = 0
         x, xx, y, self.total = rows.totals()
         if self.total <= 0:
@@ -95,9 +97,13 @@ class Ridge:
 
     @staticmethod
     def _choose(rows: Rows) -> Method:
-        if rows.n_features <= _DIRECT:
+        def is_cheap(size: int) -> bool:
+            # Half the bound has room for a Gram matrix in double, its factor, copies on the way.
+            return size <= _DIRECT and (rows.memory is None or 64 * size**2 <= rows.memory)
+
+        if is_cheap(rows.n_features):
             return "cholesky"
-        return "dual" if rows.n_rows <= _DIRECT else "cg"
+        return "dual" if is_cheap(rows.n_rows) else "cg"
 
     def solve(self, Q: F32, regularization: float, *, start: F32 | None = None) -> LinearMap:
         """The regressor of Y Q on X.
@@ -138,14 +144,17 @@ class Ridge:
     def _cholesky(self, Q: F32, r: float, _: F32 | None) -> F32:
         if self._gram is None:
             d = self.rows.n_features
-            (self._gram,) = self.rows.reduce(_add_gram, (d, d), dtype=np.float64)
-            self._gram -= self.total * np.outer(self.mean, self.mean)
+            n_jobs = self.rows.n_jobs
+            (G,) = self.rows.reduce(lambda b, G: _add_gram(b, G, n_jobs), (d, d), dtype=np.float64)
+            G -= np.outer(self.total * self.mean, self.mean)
+            self._gram = G
         return cho_solve(self._factored(r), self._right_hand_side(Q)).astype(np.float32)
 
     def _factored(self, r: float) -> Any:
         """Cholesky factor of the Gram matrix plus r I; kept, as many solves share their ridge."""
         if self._factor is None or self._factor[0] != r:
-            G = np.array(self._gram)
+            self._factor = None  # its memory is needed
+            G = np.array(self._gram, order="F")  # as LAPACK wants it: factored where it is
             G.flat[:: len(G) + 1] += r
             self._factor = r, cho_factor(G, overwrite_a=True, check_finite=False)
         return self._factor[1]
@@ -155,7 +164,7 @@ class Ridge:
     def _dual(self, Q: F32, r: float, _: F32 | None) -> F32:
         if self._stacked is None:
             blocks = list(self.rows.map_blocks(lambda block: block))
-            X, Y = (_stack([b.side(s) for b in blocks]) for s in ("X", "Y"))
+            X, Y = (stacked([block.side(s) for block in blocks]) for s in ("X", "Y"))
             scale = np.sqrt(np.concatenate([_weights(b) for b in blocks]))
             self._stacked = X, Y, scale
             K = X @ X.T
@@ -238,21 +247,17 @@ def _weights(block: Block) -> F32:
     return np.ones(block.X.shape[0], np.float32) if block.weights is None else block.weights
 
 
-def _stack(parts: list[Matrix]) -> Matrix:
-    return vstack(parts, format="csr") if issparse(parts[0]) else np.concatenate(parts)
-
-
-def _add_gram(block: Block, G: NDArray[np.float64]) -> None:
-    """``G += X' diag(w) X``: sparse where rows are sparse enough, BLAS otherwise."""
+def _add_gram(block: Block, G: NDArray[np.float64], n_jobs: int) -> None:
+    """The upper triangle of ``G += X' diag(w) X``: by entries where rows are sparse, or by BLAS."""
     X = block.X
-    dense_is_cheaper = not issparse(X) or X.nnz > 0.1 * X.shape[0] * X.shape[1]
+    if issparse(X) and X.nnz <= 0.1 * X.shape[0] * X.shape[1]:
+        weights = _NO_WEIGHTS if block.weights is None else block.weights
+        tasks = [(X.indptr, X.indices, X.data, weights, G, *span) for span in spans(len(G), n_jobs)]
+        run(kernels.add_gram, tasks, n_jobs)
+        return
     step = max(256, (1 << 22) // max(X.shape[1], 1))
-    for start in range(0, X.shape[0], step if dense_is_cheaper else max(X.shape[0], 1)):
-        part = X[start : start + step] if dense_is_cheaper else X
+    for start in range(0, X.shape[0], step):
+        part = X[start : start + step]
         weights = _weights(block)[start : start + part.shape[0]].astype(np.float64)
-        if dense_is_cheaper:
-            D = (part.toarray() if issparse(part) else part).astype(np.float64)
-            G += D.T @ (D * weights[:, None])
-        else:
-            part = part.astype(np.float64)
-            G += (part.T @ part.multiply(weights[:, None]).tocsr()).toarray()
+        D = (part.toarray() if issparse(part) else part).astype(np.float64)
+        G += D.T @ (D * weights[:, None])

@@ -210,7 +210,7 @@ def _denominators(block: Matched, weights: Floats | None) -> Totals:
     rows = np.full(block.hits.shape[1], float(block.n_rows))
     sums = {"P": rows, "nDCG": rows, "R": rows}
     if weights is not None:
-        best = _best_gains(block, weights)
+        best = best_gains(block, weights)
         sums |= {"PSP": _precision(best), "PSnDCG": _ndcg(best, block.n_true)}
     return sums
 
@@ -234,7 +234,7 @@ def _ndcg(gains: NDArray[Any], n_true: NDArray[np.int64]) -> Floats:
     return ((gains * discount).cumsum(axis=1) / ideal).sum(axis=0)
 
 
-def _best_gains(block: Matched, weights: Floats) -> Floats:
+def best_gains(block: Matched, weights: Floats) -> Floats:
     """Return the largest weights of each row's true labels, best first: (n, k)."""
     k = block.hits.shape[1]
     gains = np.zeros((block.n_rows, k))

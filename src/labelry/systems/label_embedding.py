@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,7 +24,7 @@ from labelry.decoders import (
     out_of_fold,
 )
 from labelry.embeddings import Embedding, PredictionCovariance, rembrandt
-from labelry.estimator import LabelRanker, encoded
+from labelry.estimator import LabelRanker, encoded, in_memory
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Block, Matrix, Rows, scaled_rows
 from labelry.linalg.sketch import Operator, estimated_trace
@@ -187,24 +186,24 @@ class Rembrandt(LabelRanker):
         with self._threads():
             return self._embed(self._features(X))
 
-    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator, weights: Any = None) -> None:
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator, weights: Any = None) -> None:
         self._check_parameters()
-        X = self._scaled(X)
+        if self.normalize:
+            rows = rows.unit()
         if weights is not None:
-            weights = _checked_weights(weights, X.shape[0])
-            counted = np.flatnonzero(weights)
-            X, Y, weights = X[counted], Y[counted], weights[counted]
-        self.multiclass_ = bool((np.diff(Y.indptr) == 1).all())
-        rows = Rows(X, Y, weights=weights, n_jobs=self.n_jobs)
+            weights = _checked_weights(weights, rows.n_rows)
+            rows, weights = rows.only(weights > 0), weights[weights > 0]
+            rows = rows.weighted(weights)
         dim = self.embedding_dim
+        if isinstance(dim, int):  # refused now, not after the embedding
+            self._require_embedded(rows, min(dim, rows.n_labels))
+        self.multiclass_ = all(list(rows.map_blocks(_has_single_labels)))
         if dim == "auto":
-            dim = self._choose_dim(rows, Y, rng)
+            dim = self._choose_dim(rows, rng)
         self.regressor_, embedding = self._learn(rows, dim, rng)
         self.label_embedding_, self.spectrum_ = embedding.vectors, embedding.values
-        with phase("embedding rows"):
-            Z = self._embedded(rows, rng)
-        self.decoder_ = self._fit_decoder(Z, rows, Y, weights, rng)
-        self.correction_ = self._fit_correction(X, Y, rng) if self.correction else None
+        self.decoder_ = self._fit_decoder(rows, weights, rng)
+        self.correction_ = self._fit_correction(rows, rng) if self.correction else None
 
     def _learn(
         self, rows: Rows, dim: int | float, rng: np.random.Generator
@@ -241,7 +240,7 @@ class Rembrandt(LabelRanker):
         few = rows.n_rows < _PLENTY * rows.n_features and rows.n_rows >= 2 * _N_FOLDS
         if self.decoder == "logistic" and self.supervised and few:
             return self._out_of_fold(rows, rng)
-        return np.concatenate(list(rows.map_blocks(lambda block: self._project(block.X))))
+        return _embedded_by(self.regressor_, rows)
 
     def _out_of_fold(self, rows: Rows, rng: np.random.Generator) -> F32:
         V = self.label_embedding_
@@ -249,13 +248,7 @@ class Rembrandt(LabelRanker):
         fold = rng.permutation(rows.n_rows) % _N_FOLDS
         for unseen in (fold == f for f in range(_N_FOLDS)):
             W = Ridge(rows.weighted(~unseen)).solve(V, self._regressor_ridge(rows))
-
-            def fill(block: Block, W: LinearMap = W, unseen: Any = unseen) -> None:
-                mine = np.flatnonzero(unseen[block.start : block.start + block.X.shape[0]])
-                Z[block.start + mine] = W(block.X[mine], rows.n_jobs)
-
-            for _ in rows.map_blocks(fill):
-                pass
+            Z[unseen] = _embedded_by(W, rows.only(unseen))
         return Z
 
     def _embedding(self, ridge: Ridge, dim: int, rng: np.random.Generator) -> Embedding:
@@ -274,14 +267,27 @@ class Rembrandt(LabelRanker):
             return self.regressor_regularization
         return usual_ridge(rows)
 
+    def _require_embedded(self, rows: Rows, dim: int) -> None:
+        """Refuse a decoder that keeps embedded rows if these do not fit."""
+        if self.decoder != "least-squares":
+            rows.require(
+                12 * rows.n_rows * dim,  # with copies on the way to the decoder
+                f"decoder {self.decoder} for {rows.n_rows:,} rows in {dim} dimensions",
+                "give more memory, a smaller embedding_dim, or the decoder least-squares",
+            )
+
     def _fit_decoder(
-        self, Z: F32, rows: Rows, Y: csr_array, weights: F32 | None, rng: np.random.Generator
+        self, rows: Rows, weights: F32 | None, rng: np.random.Generator
     ) -> Neighbours | LinearDecoder:
+        if self.decoder == "least-squares":
+            return self._least_squares(rows)
+        self._require_embedded(rows, self.label_embedding_.shape[1])
+        with phase("embedding rows"):
+            Z = self._embedded(rows, rng)
+        (Y,) = rows.gathered("Y")
         if self.decoder == "neighbours":
             votes = fit_neighbours(Z, Y, self.n_neighbors, self.sharpness, weights)
             return votes if self.index == "exact" else votes.approximate(rng, rows.n_jobs)
-        if self.decoder == "least-squares":
-            return self._least_squares(rows)
         features: Any = None
         if self.feature_map is not None:
             features = make_random_features(
@@ -306,12 +312,11 @@ class Rembrandt(LabelRanker):
             coef, intercept, "softmax" if self.multiclass_ else "sigmoid", features
         )
 
-    def _fit_correction(
-        self, X: Matrix, Y: csr_array, rng: np.random.Generator
-    ) -> Correction | None:
+    def _fit_correction(self, rows: Rows, rng: np.random.Generator) -> Correction | None:
         """The sparse part, on shortlists from models that have not seen the row."""
-        if X.shape[0] < 2:
+        if rows.n_rows < 2:
             return None
+        X, Y = in_memory(rows, "a correction")
         size = min(_SHORTLIST, Y.shape[1])
 
         def fit_on(rows: Ints) -> Callable[[Ints], tuple[Ints, F32]]:
@@ -329,18 +334,24 @@ class Rembrandt(LabelRanker):
         _, _, y, total = rows.totals()
         return least_squares_decoder(self.label_embedding_, (y / total).astype(np.float32))
 
-    def _choose_dim(self, rows: Rows, Y: csr_array, rng: np.random.Generator) -> int:
+    def _choose_dim(self, rows: Rows, rng: np.random.Generator) -> int:
         """The smallest dimension that is as good as any, by P@1 on a tenth of the rows.
 
         One embedding of the largest dimension serves all: the smaller ones are its first columns.
         """
-        n = rows.n_rows
+        n, n_labels = rows.n_rows, rows.n_labels
         held_out = rng.permutation(n) < max(1, n // 10)
         if held_out.all():
-            return min(_AUTO_DIMS[0], Y.shape[1])
-        dims = [dim for dim in _AUTO_DIMS if dim < Y.shape[1]] or [Y.shape[1]]
+            return min(_AUTO_DIMS[0], n_labels)
+        dims = [dim for dim in _AUTO_DIMS if dim < n_labels] or [n_labels]
+        rows.require(
+            12 * n * dims[-1],
+            f"the choice of embedding_dim on {n:,} rows",
+            "give more memory, or a number as embedding_dim",
+        )
         regressor, _ = self._learn(rows.weighted(~held_out), dims[-1], rng)
-        Z = np.concatenate(list(rows.map_blocks(lambda block: regressor(block.X, rows.n_jobs))))
+        Z = _embedded_by(regressor, rows)
+        (Y,) = rows.gathered("Y")
         scores = []
         for dim in dims:
             judge = fit_neighbours(
@@ -404,6 +415,19 @@ def captured(
     energy = share * estimated_trace(operator, size, rng=rng)
     dim = int(np.searchsorted(np.cumsum(embedding.values, dtype=np.float64), energy)) + 1
     return embedding.first(min(dim, len(embedding.values)))
+
+
+def _has_single_labels(block: Block) -> bool:
+    return bool((np.diff(block.side("Y").indptr) == 1).all())
+
+
+def _embedded_by(regressor: LinearMap, rows: Rows) -> F32:
+    """What a regressor makes of all rows, (n_rows, k)."""
+    Z = np.empty((rows.n_rows, regressor.coef.shape[1]), dtype=np.float32)
+    parts = rows.map_blocks(lambda block: (block.start, regressor(block.X, rows.n_jobs)))
+    for start, part in parts:
+        Z[start : start + len(part)] = part
+    return Z
 
 
 def _checked_weights(weights: Any, n_rows: int) -> F32:

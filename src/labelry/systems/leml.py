@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack, issparse
+from scipy.sparse import csr_array
 
 from labelry.checks import check_at_least, check_one_of
 from labelry.decoders import LinearDecoder
 from labelry.embeddings.leml import LOSSES, Factors, KnownLabels, Objective, SquaredLoss, leml
 from labelry.estimator import LabelRanker, encoded
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows, as_matrix, product, scaled_rows
+from labelry.linalg.rows import Matrix, Rows, product, scaled_rows, with_constant
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -113,26 +113,24 @@ class LEML(LabelRanker):
         """
         return self._fit_encoded(X, *encoded(y), known=known)
 
-    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator, known: Any = None) -> None:
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator, known: Any = None) -> None:
         self._check_parameters()
-        X = self._with_constant(X)
-        dim = min(self.embedding_dim, *Y.shape, X.shape[1])
-        W = rng.standard_normal((X.shape[1], dim), dtype=np.float32) / np.sqrt(np.float32(dim))
-        start = Factors(W, np.zeros((Y.shape[1], dim), dtype=np.float32))
-        ridge = self.regularization * float(np.sqrt(Y.shape[0]))
-        squared = SquaredLoss(Rows(X, Y, n_jobs=self.n_jobs), ridge)
+        rows = rows.mapped(
+            lambda block: block._replace(X=self._with_constant(block.X)),
+            n_features=rows.n_features + 1,
+        )
+        n, d, c = rows.n_rows, rows.n_features, rows.n_labels
+        dim = min(self.embedding_dim, n, c, d)
+        W = rng.standard_normal((d, dim), dtype=np.float32) / np.sqrt(np.float32(dim))
+        start = Factors(W, np.zeros((c, dim), dtype=np.float32))
+        ridge = self.regularization * float(np.sqrt(n))
+        squared = SquaredLoss(rows, ridge)
         objective: Objective = squared
         if self.loss != "squared" or known is not None:
             # The cheap problem leads near the dear one.
             start, _ = leml(squared, start, n_rounds=self.n_rounds, tolerance=0.01)
-            objective = KnownLabels(
-                X,
-                Y,
-                LOSSES[self.loss],
-                ridge,
-                None if known is None else _checked_mask(known, Y),
-                resolve_jobs(self.n_jobs),
-            )
+            mask = None if known is None else _checked_mask(known, (n, c))
+            objective = KnownLabels(rows, LOSSES[self.loss], ridge, mask)
         factors, values = leml(objective, start, n_rounds=self.n_rounds)
         self.regressor_, self.label_embedding_ = factors
         self.objective_ = np.array(values)
@@ -152,9 +150,7 @@ class LEML(LabelRanker):
         return LinearDecoder(H.T, np.zeros(len(H), dtype=np.float32), link)
 
     def _with_constant(self, X: Matrix) -> Matrix:
-        X = scaled_rows(X) if self.normalize else X
-        ones = np.ones((X.shape[0], 1), dtype=np.float32)
-        return as_matrix(hstack([X, ones], format="csr") if issparse(X) else np.hstack([X, ones]))
+        return with_constant(scaled_rows(X) if self.normalize else X)
 
     def _check_parameters(self) -> None:
         check_one_of("loss", self.loss, tuple(LOSSES))
@@ -164,8 +160,8 @@ class LEML(LabelRanker):
             raise ValueError(f"regularization must be above 0, got {self.regularization}")
 
 
-def _checked_mask(known: Any, Y: csr_array) -> csr_array:
+def _checked_mask(known: Any, shape: tuple[int, int]) -> csr_array:
     mask = csr_array(known)
-    if mask.shape != Y.shape:
-        raise ValueError(f"known must have the shape of the labels {Y.shape}, got {mask.shape}")
+    if mask.shape != shape:
+        raise ValueError(f"known must have the shape of the labels {shape}, got {mask.shape}")
     return mask

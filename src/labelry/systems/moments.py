@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -21,7 +20,7 @@ from labelry.embeddings.moments import (
 from labelry.embeddings.moments.passes import Diagonal
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows
+from labelry.linalg.rows import Block, Matrix, Rows
 from labelry.linalg.topk import topk, topk_blocks
 
 F32 = NDArray[np.float32]
@@ -192,16 +191,13 @@ class Moments(LabelRanker):
         N = self.statistics_.n_rows if N is None else N
         return convergence_bound(self.statistics_, self.topic_proportions_, N, delta)
 
-    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
         self._check_parameters()
-        train, judge = self._split(X.shape[0], rng)
-        rows = Rows(X, Y, n_jobs=self.n_jobs)
-        if len(judge) < X.shape[0]:
-            rows = Rows(X[train], Y[train], n_jobs=self.n_jobs)
+        judges = self._judges(rows.n_rows, rng)
         # Products here are tall and thin or small: BLAS threads would wait for each other.
         with threadpool_limits(limits=1):
             estimate, self.statistics_ = learn_topics(
-                rows,
+                rows.only(~judges) if 0 < judges.sum() < rows.n_rows else rows,
                 self.n_topics,
                 diagonal=self.diagonal,
                 normalize=self.normalize,
@@ -210,24 +206,28 @@ class Moments(LabelRanker):
                 n_power_passes=self.n_power_passes,
                 rng=rng,
             )
-        words = present_words(X)
-        self.word_frequencies_ = np.asarray(words.sum(axis=0), dtype=np.float32) / X.shape[0]
+        (counts,) = rows.reduce(_add_words, (rows.n_features,), dtype=np.float64)
+        self.word_frequencies_ = (counts / rows.n_rows).astype(np.float32)
         given: dict[str, Sequence[float]] = {}
         if self.smoothing != "auto":
             given["smoothings"] = [self.smoothing]
         if self.temperature != "auto":
             given["temperatures"] = [float(self.temperature)]
+        X, Y = rows.only(judges).gathered("X", "Y")
         self.topics_, self.temperature_ = choose_topics(
-            estimate, words[judge], Y[judge], n_jobs=resolve_jobs(self.n_jobs), **given
+            estimate, present_words(X), Y, n_jobs=resolve_jobs(self.n_jobs), **given
         )
 
-    def _split(self, n_rows: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Rows to learn from, and rows to judge topics by; the same where they are few."""
-        held_out = min(n_rows // _HELD_OUT_PART, _MOST_HELD_OUT)
+    def _judges(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+        """The rows to judge topics by, if that is needed, which are then not learnt from.
+
+        All rows, which are learnt from too, where they are few.
+        """
         order = rng.permutation(n_rows)
-        if held_out == 0 or "auto" not in (self.temperature, self.smoothing):
-            return order, order
-        return np.sort(order[held_out:]), np.sort(order[:held_out])
+        judges = np.zeros(n_rows, dtype=bool)
+        if "auto" in (self.temperature, self.smoothing):
+            judges[order[: min(n_rows // _HELD_OUT_PART, _MOST_HELD_OUT) or n_rows]] = True
+        return judges
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
         P = self._posterior(X)
@@ -269,6 +269,10 @@ class Moments(LabelRanker):
         for name in ("n_refinements", "n_power_passes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+
+
+def _add_words(block: Block, counts: NDArray[np.float64]) -> None:
+    counts += present_words(block.X).sum(axis=0, dtype=np.float64)
 
 
 def _ranked(ranks: F32, values: F32, k: int) -> tuple[Ints, F32]:

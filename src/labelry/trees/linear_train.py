@@ -143,8 +143,9 @@ class _Trainer:
         """Train some children of a node."""
         rows = self._rows(node)
         csr, features = self._local(rows)
-        C, *stop = self._options
+        C, tolerance, max_sweeps = self._options
         C *= _ROOT_SHARE if node in self._roots else 1.0
+        stop = (tolerance, max_sweeps, seed)
         found: list[Entries] = []
         bias = np.empty(len(children), dtype=np.float32)
         for start in range(0, len(children), LANES):
@@ -156,10 +157,10 @@ class _Trainer:
             energy = self._energy[rows]
             if self._loss == "logistic":
                 # With v = 4w: 1/32 ||v||^2 + C sum_i log(1 + exp(-y_i v'x_i))
-                dual_descent.logistic(*csr, signs, energy, _SHARPNESS**2 * C, *stop, seed, W)
+                dual_descent.logistic(*csr, signs, energy, _SHARPNESS**2 * C, *stop, W)
                 W /= np.float32(_SHARPNESS)
             else:
-                dual_descent.squared_hinge(*csr, signs, energy, C, *stop, seed, W)
+                dual_descent.squared_hinge(*csr, signs, energy, C, *stop, W)
             places = group - self._tree.first_child[node]
             found.append(large_weights(W, self._prune, features, places))
             bias[start : start + LANES] = W[-1, : len(group)]

@@ -1,0 +1,318 @@
+"""Datasets larger than memory: a directory of shards, mapped into memory one after the other.
+
+=======================  =====================================================================
+``shards.json``          sizes; rows, nonzeros, bytes and checksum of each shard; size and
+                         checksum of the files below; what the shards were made from; whether
+                         they are complete; its own checksum
+``shard-00000...``       some rows each, as safetensors: ``X.indptr``, ``X.indices``, ``X.data``
+                         (or a dense ``X``), ``Y.indptr``, ``Y.indices`` and, unless it is all
+                         ones, ``Y.data``
+``labels.json``          the label names, if there are any
+``features.json``        the feature names, if there are any
+``text.json``, ``text.safetensors``   the `TextFeatures` that made X, if the rows were texts
+=======================  =====================================================================
+
+`labelry.data.shard_writer` makes such a directory.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from labelry import memory as machine
+from labelry.data.dataset import Dataset, Features
+from labelry.data.text import TextFeatures
+from labelry.errors import DataError, ModelError
+from labelry.linalg.parallel import balanced_spans, spans
+from labelry.linalg.rows import Block, Matrix, StreamedRows, consecutive_rows
+from labelry.modelfile import array_views, map_file, read_sealed
+
+MANIFEST, LABELS, FEATURES = "shards.json", "labels.json", "features.json"
+TEXT, TEXT_ARRAYS = "text.json", "text.safetensors"
+FORMAT, FORMAT_VERSION = "labelry-shards", 1
+
+_BLOCKS_OF_BOUND = 8  # blocks that the bound on memory has room for: copies, and work on them
+_SHARDS_OF_BOUND = 4  # shards that it must have room for: one in use, one ahead, and work
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Shard(NamedTuple):
+    """What is said of a shard: its rows, nonzeros of X and of Y, and its file."""
+
+    rows: int
+    nonzeros: int
+    labels: int
+    bytes: int
+    crc32: int
+
+
+def shard_name(number: int) -> str:
+    """Name of the file of a shard.
+
+    >>> shard_name(12)
+    'shard-00012.safetensors'
+    """
+    return f"shard-{number:05d}.safetensors"
+
+
+def is_shards(path: str | Path) -> bool:
+    """Whether there is a directory of shards at this path, whole or not."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """A dataset in a directory of shards; `open_shards` gives it.
+
+    Attributes
+    ----------
+    n_rows, n_features, n_labels : int
+    n_bytes : int
+        That X and Y take.
+    label_names, feature_names : list of str, or None
+    text_features : TextFeatures, or None
+        What made X out of texts.
+    """
+
+    path: Path
+    n_rows: int
+    n_features: int
+    n_labels: int
+    files: dict[str, dict[str, int]]
+    shards: tuple[Shard, ...]
+    _whole: set[int] = field(default_factory=set)  # shards whose checksums were found right
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(shard.bytes for shard in self.shards)
+
+    @cached_property
+    def label_names(self) -> list[str] | None:
+        return self._read_json(LABELS)
+
+    @cached_property
+    def feature_names(self) -> list[str] | None:
+        return self._read_json(FEATURES)
+
+    @cached_property
+    def text_features(self) -> TextFeatures | None:
+        state = self._read_json(TEXT)
+        if state is None:
+            return None
+        path = self.path / TEXT_ARRAYS
+        with reading_shards(path):
+            mapped = map_file(path)
+            _check_crc(mapped, self.files[TEXT_ARRAYS]["crc32"], path)
+            return TextFeatures.from_state(state, array_views(mapped, path))
+
+    def rows(self, *, memory: int | None = None, n_jobs: int | None = None) -> ShardedRows:
+        """The rows for training, by passes within a bound on memory (in bytes)."""
+        return ShardedRows(self, memory=memory, n_jobs=n_jobs)
+
+    def dataset(self) -> Dataset:
+        """All rows in memory; a MemoryBudgetError where they do not fit."""
+        machine.require(
+            2 * self.n_bytes,  # parts, and the whole that is made of them
+            f"reading all of {self.path}",
+            "read it in blocks, or train a system that learns by passes",
+        )
+        X, Y = self.rows().gathered("X", "Y")
+        return self._named(X, Y)
+
+    def datasets(self) -> Iterator[Dataset]:
+        """The rows of one shard after the other."""
+        return (self._named(X, Y) for X, Y in self.load())
+
+    def load(self) -> Iterator[tuple[Matrix, csr_array]]:
+        """X and Y of one shard after the other, views of files that are read ahead."""
+        return _ahead(self._load, range(len(self.shards)))
+
+    def _named(self, X: Features, Y: csr_array) -> Dataset:
+        return Dataset(Y, X, label_names=self.label_names, feature_names=self.feature_names)
+
+    def _load(self, number: int) -> tuple[Matrix, csr_array]:
+        """Map a shard and touch all of it, so that it is in memory when it is needed.
+
+        Nothing is unmapped here: a mapping ends with the last view of it, and its memory is free.
+        """
+        shard, path = self.shards[number], self.path / shard_name(number)
+        with reading_shards(path):
+            mapped = map_file(path)
+            if number in self._whole:
+                if hasattr(mmap, "MADV_WILLNEED"):
+                    mapped.madvise(mmap.MADV_WILLNEED)
+                np.frombuffer(mapped, np.uint8)[:: mmap.PAGESIZE].max()
+            else:
+                _check_crc(mapped, shard.crc32, path)
+            arrays = array_views(mapped, path)
+            X = arrays["X"] if "X" in arrays else _csr(arrays, "X", self.n_features)
+            Y = _csr(arrays, "Y", self.n_labels)
+            if number not in self._whole:
+                for matrix in (X, Y):
+                    _check_matrix(matrix, shard.rows)
+            self._whole.add(number)
+            return X, Y
+
+    def _read_json(self, name: str) -> Any:
+        if name not in self.files:
+            return None
+        path = self.path / name
+        with reading_shards(path):
+            raw = path.read_bytes()
+            _check_crc(raw, self.files[name]["crc32"], path)
+            return json.loads(raw)
+
+
+class ShardedRows(StreamedRows):
+    """Passes over shards: the next is read while one is worked on, the last is let go.
+
+    A block is a shard, or a part of it where the bound on memory asks for less.
+
+    Parameters
+    ----------
+    memory : int, optional
+        Bytes that passes, and what is computed in them, should stay within, beyond the program
+        itself. At least four times the largest shard.
+    """
+
+    def __init__(
+        self, shards: Shards, *, memory: int | None = None, n_jobs: int | None = None
+    ) -> None:
+        super().__init__(
+            shards.n_rows,
+            shards.n_features,
+            shards.n_labels,
+            n_bytes=shards.n_bytes,
+            memory=memory,
+            n_jobs=n_jobs,
+        )
+        self.shards = shards
+        least = _SHARDS_OF_BOUND * max(shard.bytes for shard in shards.shards)
+        if memory is not None and memory < least:
+            raise ValueError(
+                f"memory must be at least {machine.human(least)}, {_SHARDS_OF_BOUND} times the "
+                f"largest shard, got {machine.human(memory)}; or make smaller shards"
+            )
+
+    def blocks(self) -> Iterator[Block]:
+        start = 0
+        for X, Y in self.shards.load():
+            for a, b in self._cut(X):
+                yield Block(rows_between(X, a, b), rows_between(Y, a, b), None, start + a)
+            start += Y.shape[0]
+            del X, Y  # before the next is asked for: their memory is needed
+
+    def _cut(self, X: Matrix) -> Sequence[tuple[int, int]]:
+        """The rows of a shard in parts of about the same size."""
+        n_bytes = 8 * X.nnz if issparse(X) else X.nbytes
+        n_parts = 1 if self.memory is None else 1 + n_bytes * _BLOCKS_OF_BOUND // self.memory
+        return balanced_spans(X.indptr, n_parts) if issparse(X) else spans(X.shape[0], n_parts)
+
+
+def open_shards(path: str | Path) -> Shards:
+    """Open a directory of shards.
+
+    The shards must be there in full length; each is checked when it is read for the first time.
+
+    Raises
+    ------
+    DataError
+        There are no shards, or they are incomplete, damaged or of a newer format.
+    """
+    path = Path(path)
+    with reading_shards(path):
+        manifest = read_manifest(path)
+        if not manifest["complete"]:
+            raise DataError(
+                f"the shards are incomplete ({manifest['n_rows']:,} rows so far): run the "
+                "command that makes them again, and it will go on",
+                path=path,
+            )
+        return from_manifest(path, manifest)
+
+
+def from_manifest(path: Path, manifest: dict[str, Any]) -> Shards:
+    """Open the shards that a manifest lists, complete or not."""
+    shards = tuple(Shard(**entry) for entry in manifest["shards"])
+    sizes = {shard_name(i): shard.bytes for i, shard in enumerate(shards)}
+    sizes |= {name: entry["bytes"] for name, entry in manifest["files"].items()}
+    for name, size in sizes.items():
+        found = (path / name).stat().st_size
+        if found != size:
+            raise DataError(f"is damaged: found {found} bytes, expected {size}", path=path / name)
+    columns = (manifest["n_features"], manifest["n_labels"])
+    return Shards(path, manifest["n_rows"], *columns, manifest["files"], shards)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read what shards.json says; a ModelError where there is none, or it is damaged."""
+    return read_sealed(path / MANIFEST, FORMAT, FORMAT_VERSION, "a directory of shards")
+
+
+@contextmanager
+def reading_shards(path: Path) -> Iterator[None]:
+    """Turn what can go wrong with files into a DataError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except ModelError as error:
+        raise DataError(str(error)) from error
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path=error.filename or path) from error
+    except (KeyError, TypeError, ValueError) as error:  # of right checksum: made by someone else
+        raise DataError(f"does not hold valid shards: {error}", path=path) from error
+
+
+def _ahead(load: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+    """``load(item)`` for each item, the next in a thread while the caller works on the last."""
+    with ThreadPoolExecutor(1, thread_name_prefix="labelry-read") as pool:
+        coming = pool.submit(load, items[0])
+        for item in items[1:]:
+            loaded, coming = coming.result(), pool.submit(load, item)
+            yield loaded
+            del loaded  # its memory is needed
+        yield coming.result()
+
+
+def _csr(arrays: dict[str, NDArray[Any]], name: str, n_columns: int) -> csr_array:
+    indptr, indices = arrays[f"{name}.indptr"], arrays[f"{name}.indices"]
+    data = arrays.get(f"{name}.data")
+    if data is None:
+        data = np.ones(len(indices), dtype=np.float32)
+    return csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_columns))
+
+
+def rows_between(A: Matrix, first: int, last: int) -> Matrix:
+    """``A[first:last]``, sharing its entries."""
+    if last - first == A.shape[0]:
+        return A
+    return consecutive_rows(A, first, last) if issparse(A) else A[first:last]
+
+
+def _check_crc(content: bytes | mmap.mmap, expected: int, path: Path) -> None:
+    if zlib.crc32(content) != expected:
+        raise DataError("is damaged: its checksum differs", path=path)
+
+
+def _check_matrix(A: Matrix, n_rows: int) -> None:
+    """Refuse what kernels would trip over, which do not check."""
+    if A.shape[0] != n_rows:
+        raise ValueError(f"a shard has {A.shape[0]} rows, expected {n_rows}")
+    if issparse(A):
+        A.check_format(full_check=True)

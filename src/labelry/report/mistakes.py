@@ -1,0 +1,108 @@
+"""Which labels a model knows well, and which it takes for one another.
+
+Of each row the best R predictions are judged, where R is the number of its true labels (at most
+as many as were ranked): then precision and recall of the row are the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelry.metrics.labelwise import LabelCounts
+from labelry.metrics.matching import Matched
+
+Ints = NDArray[np.int64]
+
+FEWEST_ROWS = 5  # that a label must have to be called well or badly known
+
+
+class Confusion(NamedTuple):
+    """A true label that was missed, and the wrong one that took its place.
+
+    `rows` is how often, `of` in how many rows the first is true, and `back` how often it is
+    the other way round.
+    """
+
+    true: int
+    predicted: int
+    rows: int
+    of: int
+    back: int
+
+
+class LabelScore(NamedTuple):
+    """How well a label is known: shares between 0 and 1, `rows` of the data."""
+
+    label: int
+    rows: int
+    precision: float
+    recall: float
+    f1: float
+
+
+def judged(truth: Matched) -> Matched:
+    """Only the best R predictions of each row; the others are -1."""
+    kept = np.arange(truth.labels.shape[1]) < truth.n_true[:, None]
+    return Matched(truth.Y, np.where(kept, truth.labels, -1), truth.hits & kept)
+
+
+def confusions(truth: Matched, n_known: int, n: int) -> list[Confusion]:
+    """The n pairs of labels that are confused most often.
+
+    Each true label that is missed among the best R of its row is paired with the wrong label that
+    is ranked highest there. Labels from `n_known` on, which the model never saw, are left out.
+    """
+    best = judged(truth)
+    wrong = (best.labels >= 0) & ~best.hits
+    first = best.labels[np.arange(best.n_rows), wrong.argmax(axis=1)]
+    rows, labels = best.true_rows, best.Y.indices
+    any_wrong = np.asarray(wrong.any(axis=1))
+    missed = ~_found(best) & any_wrong[rows] & (labels < n_known)
+    width = np.int64(truth.n_labels)
+    pairs, counts = np.unique(labels[missed] * width + first[rows[missed]], return_counts=True)
+    n_true = np.bincount(labels, minlength=truth.n_labels)
+    times = dict(zip(pairs.tolist(), counts.tolist(), strict=True))
+    found = []
+    shares = counts / n_true[pairs // width]
+    for i in np.lexsort((-shares, -counts))[:n].tolist():
+        true, predicted = divmod(int(pairs[i]), int(width))
+        back = times.get(predicted * int(width) + true, 0)
+        found.append(Confusion(true, predicted, int(counts[i]), int(n_true[true]), back))
+    return found
+
+
+def _found(best: Matched) -> NDArray[np.bool_]:
+    """Whether each entry of Y is among the predictions of its row."""
+    width = np.int64(best.n_labels)
+    keys = best.true_rows * width + best.Y.indices
+    predicted = np.arange(best.n_rows)[:, None] * width + best.labels
+    return np.isin(keys, predicted[best.hits])
+
+
+def extremes(
+    truth: Matched, n_known: int, n: int
+) -> tuple[list[LabelScore], list[LabelScore], int]:
+    """The n labels with the highest F1, the n with the lowest, and of how many.
+
+    Only labels of at least `FEWEST_ROWS` rows that the model knows; no label is in both lists. Of
+    equal ones the most frequent comes first.
+    """
+    counts = LabelCounts(truth.n_labels).add(judged(truth))
+    labels = np.flatnonzero(counts.true[:n_known] >= FEWEST_ROWS)
+    true, predicted, both = (a[labels] for a in (counts.true, counts.predicted, counts.both))
+    f1 = 2 * both / (true + predicted)
+    n = min(n, len(labels) // 2)
+    best = np.lexsort((-true, -f1))[:n]
+    worst = np.lexsort((-true, f1))
+    worst = worst[~np.isin(worst, best)][:n]
+
+    def scores(places: Ints) -> list[LabelScore]:
+        columns = (labels, true, both / np.maximum(predicted, 1), both / true, f1)
+        return [
+            LabelScore(*row) for row in zip(*(c[places].tolist() for c in columns), strict=True)
+        ]
+
+    return scores(best), scores(worst), len(labels)

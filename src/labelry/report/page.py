@@ -1,0 +1,178 @@
+"""A report on a model as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelry import memory
+from labelry._version import __version__
+from labelry.data.dataset import Dataset
+from labelry.estimator import LabelRanker
+from labelry.linalg.parallel import resolve_jobs
+from labelry.report.label_names import LabelNames
+from labelry.report.markup import Element, add, element, rendered, shortened
+from labelry.report.measures import measure, rank
+from labelry.report.sections import SECTIONS, LeftOut, Subject
+
+_PARAMETER = 60  # characters of a value
+
+
+def report_page(
+    model: LabelRanker,
+    dataset: Dataset,
+    *,
+    model_name: str,
+    data_name: str,
+    titles: Mapping[str, str] | None = None,
+    training: dict[str, Any] | None = None,
+    size_bytes: int | None = None,
+    seed: int = 0,
+) -> str:
+    """The report on a fitted model, measured on labelled rows.
+
+    Parameters
+    ----------
+    titles : mapping, optional
+        What the names of labels stand for; those that the model was told unless given.
+    training : dict, optional
+        What `labelry.modelfile.training` gives.
+    size_bytes : int, optional
+        Of the model's files.
+    seed : int
+        Of the bootstrap, the choice of examples and the map.
+    """
+    rng = np.random.default_rng(seed)
+    names = LabelNames(model, dataset, titles)
+    ranked = rank(model, dataset)
+    measures = measure(model, ranked, rng)
+    subject = Subject(model, dataset, names, ranked, measures, _vectors(model), training, rng)
+    main = element("main")
+    left_out, links = [], []
+    for group in SECTIONS:
+        found = []
+        for title, make in group:
+            try:
+                found.append(make(subject))
+            except LeftOut as why:
+                left_out.append((title, str(why)))
+            else:
+                links.append((found[-1].get("id"), title))
+        add(main, *(found if len(found) < 2 else [element("div", *found, class_="pair")]))
+    if left_out:
+        add(main, _left_out(left_out))
+    head = _head(f"{model_name}: labelry report")
+    header = _header(subject, model_name, data_name, size_bytes, links)
+    body = element("body", header, main, _footer(), element("script", _own("map.js")))
+    return "<!doctype html>\n" + rendered(element("html", head, body, lang="en")) + "\n"
+
+
+def _vectors(model: LabelRanker) -> NDArray[np.float32] | None:
+    try:
+        return model.label_vectors()
+    except ValueError:  # this system has none
+        return None
+
+
+def _head(title: str) -> Element:
+    style, script = _own("style.css"), _own("map.js")
+    # Nothing from elsewhere, and of what is inside only our own style and script: names of
+    # labels and texts can hold anything.
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="generator", content=f"labelry {__version__}"),
+        element("title", title),
+        element("style", style),
+    )
+
+
+def _header(
+    subject: Subject,
+    model_name: str,
+    data_name: str,
+    size_bytes: int | None,
+    links: list[tuple[str | None, str]],
+) -> Element:
+    date = datetime.now().astimezone()
+    lead = element("p", class_="quiet")
+    add(lead, "Measured on ", element("bdi", shortened(data_name, 80)))
+    add(lead, " on ", element("time", f"{date:%d %B %Y, %H:%M}", datetime=date.isoformat()))
+    facts = element("dl", class_="facts")
+    for name, value in _facts(subject, size_bytes).items():
+        wide = "wide" if len(value) > _PARAMETER else None
+        add(facts, element("div", element("dt", name), element("dd", value), class_=wide))
+    nav = element("nav", aria_label="Sections")
+    for section, what in links:
+        add(nav, element("a", what, href=f"#{section}"), " ")
+    title = element("h1", element("bdi", shortened(model_name, 80)))
+    return element("header", title, lead, nav, element("section", facts, aria_label="Facts"))
+
+
+def _facts(subject: Subject, size_bytes: int | None) -> dict[str, str]:
+    model, dataset, truth = subject.model, subject.dataset, subject.ranked.truth
+    text = model.text_features_
+    features = (
+        f"{text.n_features_out_:,} features of texts"
+        if text
+        else f"{model.n_features_in_:,} features"
+    )
+    n_true = truth.n_true
+    unseen = len(np.unique(truth.Y.indices[truth.Y.indices >= subject.names.n_known]))
+    data = f"{dataset.n_rows:,} rows with {n_true.mean():.1f} labels on average"
+    if without := int((n_true == 0).sum()):
+        data += f", {without:,} without labels"
+    if unseen:
+        data += f", {unseen:,} label{'s' if unseen > 1 else ''} never seen in training"
+    ms = 1e3 * subject.ranked.seconds / dataset.n_rows
+    threads = resolve_jobs(model.n_jobs)
+    own = {k: v for k, v in model.get_params(deep=False).items() if k != "n_jobs"}
+    facts = {
+        "System": model.system,
+        "Trained on": f"{model.n_rows_:,} rows, {subject.names.n_known:,} labels, {features}",
+        "Measured on": data,
+        "Model": "not saved" if size_bytes is None else f"{memory.human(size_bytes)} on disk",
+        "Prediction": f"{ms:.3g} ms a row, {threads} thread{'s' if threads > 1 else ''}",
+        "Memory of this run": f"{memory.human(memory.peak())} at most",
+        "labelry": __version__,
+    }
+    said = ", ".join(f"{name}={shortened(repr(v), _PARAMETER)}" for name, v in own.items())
+    return facts | {"Parameters": said}
+
+
+def _left_out(reasons: list[tuple[str, str]]) -> Element:
+    items = [element("li", f"{title}: {why}.") for title, why in reasons]
+    return element(
+        "section",
+        element("h2", "Not in this report", id="left-out-title"),
+        element("ul", *items, class_="quiet left-out"),
+        aria_labelledby="left-out-title",
+    )
+
+
+def _footer() -> Element:
+    return element("footer", element("p", f"Made by labelry {__version__}.", class_="quiet small"))
+
+
+def _own(name: str) -> str:
+    """A file of the page, between line breaks."""
+    return "\n" + (files("labelry.report") / "page" / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,170 @@
+"""Systems that learn by passes: the same model from one block, ten blocks and shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
+
+import labelry
+from labelry.data import Dataset, write
+from labelry.data.shard_writer import write_shards
+from labelry.data.shards import Shards
+from labelry.errors import MemoryBudgetError
+from labelry.linalg.rows import Rows
+from labelry.linalg.solve import Ridge
+from labelry.systems import SYSTEMS, system_class
+
+N, D, C, TOPICS = 400, 90, 24, 6
+
+# What is compared, beside the ranking of labels: scores to float tolerance, wider where steps of
+# conjugate gradients or of minibatches amplify the rounding.
+SETTINGS: list[tuple[str, dict[str, Any], float]] = [
+    ("rembrandt", {"embedding_dim": 8}, 1e-3),
+    ("rembrandt", {"embedding_dim": 8, "decoder": "least-squares"}, 1e-3),
+    ("rembrandt", {"embedding_dim": 8, "decoder": "logistic", "max_epochs": 5}, 1e-2),
+    ("rembrandt", {"embedding_dim": "auto", "n_neighbors": 20}, 1e-3),
+    ("rembrandt", {"embedding_dim": 0.9}, 1e-3),
+    ("rembrandt", {"embedding_dim": 6, "correction": True}, 1e-2),
+    ("rembrandt", {"embedding_dim": 6, "normalize": False, "index": "approximate"}, 1e-3),
+    ("pca", {"embedding_dim": 8}, 1e-3),
+    ("plst", {"embedding_dim": 8}, 1e-3),
+    ("cplst", {"embedding_dim": 8, "decoder": "least-squares"}, 1e-3),
+    ("cca", {"embedding_dim": 6}, 1e-2),
+    ("compressed-sensing", {"embedding_dim": 8}, 1e-3),
+    ("ml-cssp", {"embedding_dim": 8, "decoder": "least-squares"}, 1e-3),
+    ("leml", {"embedding_dim": 6, "n_rounds": 3}, 1e-3),
+    ("leml", {"embedding_dim": 6, "n_rounds": 2, "loss": "logistic"}, 2e-2),
+    ("moments", {"n_topics": 5}, 1e-3),
+    ("moments", {"n_topics": 5, "temperature": 2.0, "smoothing": 0.1}, 1e-3),
+]
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    """Documents of a few topics, with labels of the topic."""
+    rng = np.random.default_rng(0)
+    topic = rng.integers(0, TOPICS, N)
+    words, labels = rng.gamma(0.1, size=(TOPICS, D)), rng.gamma(0.2, size=(TOPICS, C))
+    X = rng.poisson(30 * (words / words.sum(1, keepdims=True))[topic])
+    Y = rng.random((N, C)) < np.minimum(2 * (labels / labels.sum(1, keepdims=True))[topic], 0.9)
+    Y[:7] = False  # rows without labels
+    names = [f"label {i}" for i in range(C)]
+    return Dataset(
+        csr_array(Y, dtype=np.float32), csr_array(X, dtype=np.float32), label_names=names
+    )
+
+
+@pytest.fixture(scope="module")
+def shards(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    folder = tmp_path_factory.mktemp("streamed")
+    write(dataset, folder / "data.npz")
+    shards = write_shards(folder / "data.npz", folder / "shards", shard_bytes=8000)
+    assert len(shards.shards) > 5
+    return shards
+
+
+@pytest.mark.parametrize(("system", "settings", "tolerance"), SETTINGS)
+def test_the_source_of_the_rows_does_not_matter(
+    dataset: Dataset, shards: Shards, system: str, settings: dict, tolerance: float
+) -> None:
+    model = system_class(system)(n_jobs=1, **settings)
+    whole = model.fit_dataset(dataset)
+    labels, scores = whole.predict_topk(dataset.X, 3)
+    ten_blocks = Rows(dataset.X, dataset.Y, block_rows=N // 10, n_jobs=1)
+    for rows in (ten_blocks, shards.rows(n_jobs=1)):
+        other = system_class(system)(n_jobs=1, **settings)
+        other.fit_rows(rows, label_names=dataset.label_names)
+        their_labels, their_scores = other.predict_topk(dataset.X, 3)
+        assert np.mean(labels == their_labels) > 0.98
+        assert_allclose(their_scores, scores, atol=tolerance)
+        assert_array_equal(other.label_counts_, whole.label_counts_)
+        assert_array_equal(other.classes_, whole.classes_)
+        assert (other.n_rows_, other.form_) == (N, "lists")
+    assert other.n_features_in_ == D
+
+
+def test_weights_of_streamed_rows(dataset: Dataset, shards: Shards) -> None:
+    weights = np.random.default_rng(1).integers(0, 3, N).astype(np.float32)
+    model = labelry.Rembrandt(embedding_dim=6, n_jobs=1)
+    expected = model.fit(dataset.X, dataset.Y, sample_weight=weights).predict_topk(dataset.X, 3)
+    model._fit_rows(shards.rows(n_jobs=1), np.random.default_rng(0), weights=weights)
+    for ours, theirs in zip(model.predict_topk(dataset.X, 3), expected, strict=True):
+        assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_a_bound_that_is_too_small_for_a_gram_matrix(dataset: Dataset, shards: Shards) -> None:
+    bound = 4 * max(shard.bytes for shard in shards.shards)
+    model = labelry.Rembrandt(embedding_dim=6, decoder="least-squares", n_jobs=1)
+    expected = model.fit_dataset(dataset).score_all(dataset.X)
+    model.fit_rows(shards.rows(memory=bound, n_jobs=1))  # by conjugate gradients
+    assert_allclose(model.score_all(dataset.X), expected, atol=5e-3)
+    assert model.classes_.tolist() == list(range(C))  # no names were given
+
+
+@pytest.mark.parametrize("method", ["cg", "dual"])
+def test_ridge_of_streamed_rows(
+    dataset: Dataset, shards: Shards, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ridge, "_choose", staticmethod(lambda rows: method))
+    bound = 4 * max(shard.bytes for shard in shards.shards)
+    rows = shards.rows(memory=bound, n_jobs=1).unit().weighted(np.linspace(0, 1, N))
+    whole = Rows(dataset.X, dataset.Y, n_jobs=1).unit().weighted(np.linspace(0, 1, N))
+    Q = np.eye(C, dtype=np.float32)
+    expected, found = Ridge(whole).solve(Q, 0.1), Ridge(rows)
+    assert found.memory == bound // 2  # so that the columns are solved in chunks
+    assert found.memory < 4 * D * C * 5
+    assert_allclose(found.solve(Q, 0.1).coef, expected.coef, atol=5e-3)  # conjugate gradients stop
+
+
+def test_what_does_not_fit_is_refused_with_what_would_help(shards: Shards) -> None:
+    rows = shards.rows(memory=40_000)
+    with pytest.raises(MemoryBudgetError, match=r"for 400 rows in 24 dim.*or the decoder least-sq"):
+        labelry.Rembrandt(embedding_dim=50).fit_rows(rows)
+    with pytest.raises(MemoryBudgetError, match="or a number as embedding_dim"):
+        labelry.Rembrandt(embedding_dim="auto").fit_rows(rows)
+    for model in (
+        labelry.OneVsRest(),
+        labelry.Rembrandt(embedding_dim=2, decoder="least-squares", correction=True),
+    ):
+        with pytest.raises(MemoryBudgetError, match="such as rembrandt, leml or moments"):
+            model.fit_rows(rows)
+    for name in ("rembrandt", "leml", "moments"):  # what the message promises
+        assert system_class(name).learns_by_passes()
+
+
+def test_a_system_that_cannot_gets_the_rows_in_memory(dataset: Dataset, shards: Shards) -> None:
+    model = labelry.OneVsRest(n_jobs=1)
+    assert not model.learns_by_passes()
+    expected = model.fit_dataset(dataset).predict_topk(dataset.X, 3)
+    found = model.fit_rows(shards.rows(), label_names=shards.label_names)
+    for ours, theirs in zip(found.predict_topk(dataset.X, 3), expected, strict=True):
+        assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["rembrandt", "one-vs-rest", "tagger"])
+def test_a_model_of_shards_of_texts_takes_texts(name: str, tmp_path: Path) -> None:
+    texts = tmp_path / "animals.csv"
+    texts.write_text(
+        "text,labels\n" + "the red cat,cat\na cat,cat\nthe blue dog,dog\na dog,dog\n" * 5
+    )
+    shards = write_shards(texts, tmp_path / "shards", shard_bytes=200)
+    model = system_class(name)(n_jobs=1)
+    model.fit_rows(
+        shards.rows(), label_names=shards.label_names, text_features=shards.text_features
+    )
+    model.save(tmp_path / "model")
+    loaded = labelry.load(tmp_path / "model")
+    assert loaded.predict_topk(["my cat", "your dog"], 1)[0].tolist() == [["cat"], ["dog"]]
+    with pytest.raises(ValueError, match="fitted on texts, but got feature vectors"):
+        loaded.predict_topk(shards.dataset().X)
+
+
+def test_the_systems_that_learn_by_passes() -> None:
+    found = {name for name in SYSTEMS if system_class(name).learns_by_passes()}
+    expected = {"rembrandt", "pca", "plst", "cplst", "cca", "compressed-sensing", "ml-cssp"}
+    assert found >= expected | {"leml", "moments"}
