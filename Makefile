@@ -1,17 +1,21 @@
 # make demo    train, evaluate and try a tagger of medical phrases
-# make test    everything CI runs: format, lint, types, import layers, all tests
+# make test    everything CI runs: format, lint, types, import layers, the docs site, all tests
+# make docs    the docs site, in build/site; a warning is an error
+# make fuzz    look for inputs that no reader expects, SECONDS (60) for each of them
+# make crash   kill 200 processes in the middle of each kind of writing
+# make test-matrix   quick tests with other Pythons (PYTHONS), and the lowest versions allowed
 # make bench   the benchmarks (LABELRY_DATA=folder adds those on real data)
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check quick format bench clean
+.PHONY: demo test check quick docs fuzz crash test-matrix format bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/labelry demo
 
-test: check
+test: check docs
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 quick: check
@@ -22,6 +26,31 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx -q -W --keep-going docs build/site
+
+SECONDS ?= 60
+fuzz: $(VENV)/.dev
+	LABELRY_FUZZ_SECONDS=$(SECONDS) $(BIN)/python -m pytest -n auto tests/fuzz
+
+crash: $(VENV)/.dev
+	LABELRY_CRASHES=200 $(BIN)/python -m pytest tests/test_crashes.py
+
+# An interpreter that is not there is left out, aloud. The lowest versions are for Python 3.11.
+PYTHONS ?= python3.11 python3.12 python3.13
+MATRIX_TESTS := tests/data tests/linalg tests/metrics tests/trees tests/test_modelfile.py
+test-matrix:
+	mkdir -p build/matrix
+	python3 tests/lowest_versions.py pyproject.toml > build/matrix/lowest.txt
+	set -e; for python in $(PYTHONS) lowest; do \
+	  interpreter=$$python; constraint=; \
+	  if [ $$python = lowest ]; then interpreter=python3.11; constraint="-c build/matrix/lowest.txt"; fi; \
+	  if ! $$interpreter -c "" 2> build/matrix/error.txt; then echo "LEFT OUT: there is no $$interpreter here"; continue; fi; \
+	  $$interpreter -m venv build/matrix/$$python; \
+	  build/matrix/$$python/bin/python -m pip install --quiet '.[formats]' hypothesis pytest $$constraint; \
+	  build/matrix/$$python/bin/python -m pytest -q -m "not slow" $(MATRIX_TESTS); \
+	done
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -29,12 +29,13 @@ from labelry.errors import ModelError
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Block, Matrix, Rows, as_matrix, scaled_rows
 from labelry.metrics import precision_at_k
-from labelry.state import fitted_attributes, pack, storable, unpack
+from labelry.state import fitted_attributes, pack, set_fitted, storable, unpack
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
 _MOST_PREDICTED = 100  # labels per row that `predict` considers in the multilabel case
+_LARGEST = 1e15  # feature whose squares, and sums of them, are safe in float32
 _MANY_ROWS = 8  # for which a second thread of BLAS does not wait longer than it works
 
 storable(TextFeatures)
@@ -142,6 +143,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     def _fit_encoded(self, X: Any, labels: EncodedLabels, form: str, **options: Any) -> Self:
         matrix = self._features(X, fit=True)
+        if not getattr(self, "normalize", True):
+            _check_size(matrix)
         Y = labels.indicator
         if Y.shape[0] != matrix.shape[0]:
             raise ValueError(f"X has {matrix.shape[0]} rows but Y has {Y.shape[0]}")
@@ -272,12 +275,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
             parameters = {name: unpack(v, file.arrays) for name, v in file.parameters.items()}
             model = cls(**parameters)
             state = dict(file.state)
-            dtype = np.dtype(state.pop("classes_dtype"))
-            model.classes_ = np.array(file.label_names, dtype=dtype)
-            for name, value in state.items():
-                setattr(model, name, unpack(value, file.arrays))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"the model does not hold a valid {cls.system}: {error}") from error
+            model.classes_ = _classes(file.label_names, state.pop("classes_dtype"))
+            set_fitted(model, {name: unpack(v, file.arrays) for name, v in state.items()})
+        # The checksums were right: it is of another version, or made by someone else.
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            message = f"{file.path} does not hold a valid {cls.system}: {error}"
+            raise ModelError(message) from error
         return model
 
     @contextmanager
@@ -385,8 +388,27 @@ def _objects(names: list[str]) -> NDArray[Any]:
     return np.array(names, dtype=object)
 
 
+def _classes(names: list[Any] | None, dtype: str) -> NDArray[Any]:
+    """The labels of a model as an array of the dtype that they had."""
+    kind = np.dtype(dtype).kind
+    if names is None or kind not in "OUbiuf" or len(set(names)) < len(names):
+        raise ValueError(f"expected distinct labels of a dtype for labels; got {dtype!r}")
+    # Texts only as wide as the longest: a file could ask for any width.
+    return np.array(names, dtype="U" if kind == "U" else dtype)
+
+
 def _add_label_counts(block: Block, counts: NDArray[np.float64]) -> None:
     counts += label_counts(block.side("Y"))
+
+
+def _check_size(X: Matrix) -> None:
+    """Refuse features that would overflow somewhere, and give scores that mean nothing."""
+    values = X.data if issparse(X) else X
+    largest = max(values.max(), -values.min()) if values.size else 0.0
+    if largest > _LARGEST:
+        raise ValueError(
+            f"features must be at most {_LARGEST:g} in size with normalize=False, got {largest:g}"
+        )
 
 
 def _are_texts(X: Any) -> bool:

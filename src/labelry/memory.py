@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from labelry.errors import MemoryBudgetError
@@ -62,3 +63,22 @@ def require(n_bytes: int, what: str, remedy: str) -> None:
             f"{what} needs about {human(n_bytes)} of memory but only {human(free)} is available: "
             f"{remedy}"
         )
+
+
+def watch(what: str, remedy: str) -> Callable[[int], None]:
+    """A function to call with the size of each part that `what` keeps; it raises at too much.
+
+    For input of which nobody knows the size beforehand: a few megabytes may unpack to terabytes.
+    """
+    free = available()
+    taken = 0
+
+    def take(n_bytes: int) -> None:
+        nonlocal taken
+        taken += n_bytes
+        if taken > free:
+            raise MemoryBudgetError(
+                f"{what} needs more than the {human(free)} of memory that are available: {remedy}"
+            )
+
+    return take

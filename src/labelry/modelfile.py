@@ -64,6 +64,8 @@ FORMAT_VERSION = 1
 MODEL, STATE, LABELS, ARRAYS = "model.json", "state.json", "labels.json", "arrays.safetensors"
 TRAINING = "training.json"
 
+_MOST_HEADER = 1 << 28  # bytes of a header; other files say in it how large they are
+
 _DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"}
 _DTYPES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 _DTYPES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
@@ -94,6 +96,8 @@ class ModelFile:
         The labelry version that saved the model.
     size_bytes : int
         Size of all files together.
+    path : Path
+        Where it was found.
     """
 
     system: str
@@ -103,6 +107,7 @@ class ModelFile:
     arrays: dict[str, NDArray[Any]]
     version: str
     size_bytes: int
+    path: Path
 
 
 def save(
@@ -196,6 +201,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> ModelFile:
             arrays=arrays,
             version=header["labelry_version"],
             size_bytes=size,
+            path=directory,
         )
 
     return _read_stable(path, read)
@@ -235,9 +241,10 @@ def training(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
     def read(directory: Path) -> dict[str, Any] | None:
         try:
-            raw = (directory / TRAINING).read_bytes()
+            plain_size(directory / TRAINING, _MOST_HEADER)
         except FileNotFoundError:
             return None
+        raw = (directory / TRAINING).read_bytes()
         found = _decode(raw, directory / TRAINING)
         if not _is_record(found):
             raise ModelError(f"{directory / TRAINING} is damaged: it is no record of a training")
@@ -385,6 +392,7 @@ def read_sealed(file: Path, format: str, version: int, kind: str) -> dict[str, A
     """
     directory = file.parent
     try:
+        plain_size(file, _MOST_HEADER)
         raw = file.read_bytes()
     except FileNotFoundError as error:
         raise ModelError(f"{directory} is not {kind}: it has no {file.name}") from error
@@ -405,6 +413,19 @@ def read_sealed(file: Path, format: str, version: int, kind: str) -> dict[str, A
     if raw != sealed:
         raise ModelError(f"{file} is damaged: its checksum differs")
     return content
+
+
+def plain_size(file: Path, most: int | None = None) -> int:
+    """Size of a file, if it is one: a link could lead out of the directory, a pipe never end."""
+    found = file.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no file"
+        raise ModelError(f"{file} is {kind}; expected a file in the directory itself")
+    if most is not None and found.st_size > most:
+        raise ModelError(
+            f"{file} is damaged: it has {found.st_size} bytes, expected at most {most}"
+        )
+    return found.st_size
 
 
 def _read_header(directory: Path) -> tuple[dict[str, Any], int]:
@@ -476,7 +497,7 @@ def _n_bytes(entry: dict[str, Any]) -> int:
 def _check_sizes(directory: Path, sizes: dict[str, int]) -> None:
     for name, expected in sizes.items():
         try:
-            found = (directory / name).stat().st_size
+            found = plain_size(directory / name)
         except FileNotFoundError as error:
             raise ModelError(f"{directory} is damaged: {name} is missing") from error
         if found != expected:
@@ -498,12 +519,14 @@ def _read_json(directory: Path, name: str, header: dict[str, Any]) -> Any:
     if zlib.crc32(raw) != header["files"][name]["crc32"]:
         raise ModelError(f"{directory / name} is damaged: its checksum differs")
     value = _decode(raw, directory / name)
-    shape_is_right = (
-        isinstance(value, list) and len(value) == header["n_labels"]
+    is_right = (
+        isinstance(value, list)
+        and len(value) == header["n_labels"]
+        and set(map(type, value)) in (set(), {str}, {int})
         if name == LABELS
         else isinstance(value, dict)
     )
-    if not shape_is_right:
+    if not is_right:
         raise ModelError(f"{directory / name} does not hold what {MODEL} says")
     return value
 

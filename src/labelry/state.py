@@ -39,6 +39,17 @@ def fitted_attributes(estimator: object) -> dict[str, Any]:
     }
 
 
+def set_fitted(estimator: object, fitted: Mapping[str, Any]) -> None:
+    """Give an estimator what `fitted_attributes` took from it, and nothing else.
+
+    A file that names a method or a private attribute is refused.
+    """
+    for name, value in fitted.items():
+        if not name.endswith("_") or name.startswith("_"):
+            raise ModelError(f"{name!r} is no name of a fitted attribute")
+        setattr(estimator, name, value)
+
+
 def pack(value: Any, name: str, arrays: Arrays) -> Any:
     """Plain JSON for `value`; arrays that it holds are put into `arrays` under `name`."""
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -75,11 +86,11 @@ def unpack(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if kind == "array":
         return arrays[value["name"]]
     if kind == "strings":
-        return np.array(value["values"], dtype=value["dtype"])
+        return _strings(value["values"], value["dtype"])
     if kind == "csr":
         parts = [arrays[f"{value['name']}.{part}"] for part in ("data", "indices", "indptr")]
         return csr_array(tuple(parts), shape=tuple(value["shape"]))
-    if kind not in _STORABLE:
+    if not isinstance(kind, str) or kind not in _STORABLE:
         raise ModelError(f"the model holds a {kind}, which this version of labelry does not know")
     return _whole(_STORABLE[kind], unpack(value["fields"], arrays))
 
@@ -100,7 +111,13 @@ def _whole(cls: Any, parts: dict[str, Any]) -> Any:
         return cls.from_state(parts["state"], parts["arrays"])
     if hasattr(cls, "get_params"):
         estimator = cls(**parts["params"])
-        for name, value in parts["fitted"].items():
-            setattr(estimator, name, value)
+        set_fitted(estimator, parts["fitted"])
         return estimator
     return cls(**parts)
+
+
+def _strings(values: Any, dtype: Any) -> NDArray[Any]:
+    """An array of texts, or of texts and None, of which a file may not say how wide it is."""
+    if dtype not in ("U", "O"):
+        raise ModelError(f"the model holds strings of dtype {dtype!r}; expected U or O")
+    return np.array(values, dtype=dtype)

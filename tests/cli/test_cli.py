@@ -262,7 +262,7 @@ def test_shards(folder: Path, tmp_path: Path) -> None:
     a, b = ((tmp_path / name / "arrays.safetensors").read_bytes() for name in "ab")
     assert a == b
     error = labelry("train", shards, "--out", tmp_path / "c", "--memory", "6kB", code=1).stderr
-    assert "tagger, which works on all rows in memory, needs about" in error
+    assert "quality balanced, which has all rows in memory, needs about" in error
 
 
 def test_what_has_no_place_with_shards(folder: Path, xc: Path, tmp_path: Path) -> None:

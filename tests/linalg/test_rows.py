@@ -16,6 +16,7 @@ from labelry.linalg.rows import (
     as_matrix,
     consecutive_rows,
     scaled_rows,
+    summed,
     with_constant,
 )
 
@@ -178,6 +179,26 @@ def test_a_bound_on_memory_is_for_what_is_made_of_rows_too() -> None:
     Rows(X, Y).require(10**15, "in memory there is no bound", "")
 
 
+def test_rows_are_held_in_memory_if_they_fit() -> None:
+    source = Rows(X, Y, block_rows=10, weights=WEIGHTS)
+    assert source.held() is source
+    streamed = Stream(source).unit()
+    held = streamed.held()
+    assert not isinstance(held, StreamedRows)
+    assert_allclose(held.cross("Y", "X", M), streamed.cross("Y", "X", M), rtol=1e-5)
+    bounded = Stream(source, memory=1000)
+    bounded.n_bytes = 900  # not three times
+    assert bounded.held() is bounded
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_sum_of_parts(dense: bool) -> None:
+    parts = [A.toarray() if dense else A for A in (X, 2 * X, X[:, ::-1], X, 0 * X)]
+    total = summed(iter(parts))
+    expected = 4 * X.toarray() + X.toarray()[:, ::-1]
+    assert_allclose(total if dense else total.toarray(), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dense", [False, True])
 def test_with_constant(dense: bool) -> None:
     A = X.copy()
@@ -188,3 +209,16 @@ def test_with_constant(dense: bool) -> None:
     result = wide if dense else wide.toarray()
     assert_array_equal(result, np.hstack([A.toarray(), np.ones((53, 1))]))
     assert dense or wide.has_canonical_format
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("factor", [1e-40, 1e-30, 1e-20, 1.0, 1e20, 1e37])
+def test_rows_of_any_size_get_unit_length(factor: float, dense: bool) -> None:
+    A = np.array([[3, 0, 4], [0, 0, 0], [0, -2, 0]], dtype=np.float32) * np.float32(factor)
+    unit = scaled_rows(A if dense else csr_array(A))
+    expected = [[0.6, 0, 0.8], [0, 0, 0], [0, -1, 0]]
+    assert unit.dtype == np.float32
+    # Numbers below 1e-38 have fewer digits.
+    assert_allclose(
+        unit if dense else unit.toarray(), expected, atol=1e-4 if factor < 1e-38 else 1e-6
+    )

@@ -69,6 +69,18 @@ def test_randomized_eigh_finds_the_leading_pairs() -> None:
     assert_allclose(np.abs(np.sum(V * exact, axis=0)), 1, atol=1e-4)
 
 
+def test_weak_directions_take_nothing_from_strong_ones() -> None:
+    """Float32 leaves errors of 1e-6 in the last vectors here; the first must not share them."""
+    U = np.linalg.qr(np.random.default_rng(0).standard_normal((30, 30)))[0]
+    S = (U * 10.0 ** -np.linspace(0, 3, 30)) @ U.T
+    V, _ = randomized_eigh(
+        lambda Q: (S @ Q).astype(np.float32), 30, 30, rng=np.random.default_rng(1)
+    )
+    assert_orthonormal(V)
+    signs = np.sign(np.sum(V * U, axis=0))
+    assert np.abs(V * signs - U)[:, :5].max() < 5e-7
+
+
 def test_more_passes_capture_more_energy() -> None:
     rng = np.random.default_rng(0)
     U = np.linalg.qr(rng.standard_normal((300, 300)))[0]

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.sparse import csr_array, random_array
 
 from labelry.linalg.rows import Rows
-from labelry.linalg.solve import Ridge
+from labelry.linalg.solve import Ridge, usual_ridge
 
 METHODS = ["cholesky", "dual", "cg"]
 
@@ -107,3 +107,15 @@ def test_errors_name_what_is_wrong() -> None:
         Ridge(Rows(X, Y)).solve(Q, -1)
     with pytest.raises(ValueError, match="sum of the row weights must be positive"):
         Ridge(Rows(X, Y, weights=np.zeros(30)))
+
+
+@pytest.mark.parametrize("method", ["cholesky", "dual", "cg"])
+def test_columns_that_no_row_has_change_nothing(method: str) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.random((40, 6)).astype(np.float32), rng.random((40, 3)).astype(np.float32)
+    wide = np.hstack([X, np.zeros((40, 50), dtype=np.float32)])
+    ridge, widened = (Ridge(Rows(A, Y), method=method, tolerance=1e-6) for A in (X, wide))
+    Q = np.eye(3, dtype=np.float32)
+    assert usual_ridge(ridge) == usual_ridge(widened) == 0.5
+    assert_allclose(widened.solve(Q, 0.5).coef[:6], ridge.solve(Q, 0.5).coef, atol=1e-5)
+    assert_allclose(widened.solve(Q, 0.5).coef[6:], 0, atol=1e-7)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from labelry.linalg.rows import scaled_rows
+from labelry.data.labels import label_counts
+from labelry.linalg.rows import Rows, scaled_rows
 from labelry.metrics import expected_calibration_error
 from labelry.systems import calibrated_tree as module
-from labelry.systems.calibrated_tree import CalibratedTree, _with_lost_labels
+from labelry.systems.calibrated_tree import CalibratedTree, _without_lost_labels
 from labelry.systems.linear_tree import LinearLabelTree
 
 
@@ -37,11 +38,11 @@ def test_scores_are_probabilities(many: int, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_few_rows_are_all_learnt_from_and_many_spare_some(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    fit = LinearLabelTree._fit
+    fit = LinearLabelTree._fit_rows
     monkeypatch.setattr(
         LinearLabelTree,
-        "_fit",
-        lambda self, X, *rest: (sizes.append(X.shape[0]), fit(self, X, *rest)),
+        "_fit_rows",
+        lambda self, rows, rng: (sizes.append(rows.n_rows), fit(self, rows, rng)),
     )
     X = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
     y = np.arange(400) % 4
@@ -61,5 +62,8 @@ def test_few_rows_are_all_learnt_from_and_many_spare_some(monkeypatch: pytest.Mo
 def test_rows_of_labels_that_would_be_lost() -> None:
     Y = csr_array(np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=np.float32))
     held_out = np.array([False, True, True, True])
-    assert _with_lost_labels(Y, held_out).tolist() == [False, True, True, False]
-    assert not _with_lost_labels(Y, np.array([False, True, False, False])).any()
+    few, counts = Rows(Y, Y), label_counts(Y)
+    kept = _without_lost_labels(few, held_out, counts)
+    assert kept.tolist() == [False, False, False, True]  # the others have all rows of label 1
+    one = np.array([False, True, False, False])
+    assert _without_lost_labels(few, one, counts).tolist() == one.tolist()

@@ -62,7 +62,7 @@ def test_cplst_equals_rembrandt_on_centred_labels() -> None:
     from labelry.embeddings import rembrandt
 
     V = rembrandt(ridge, 6, n_passes=3, rng=np.random.default_rng(0)).vectors
-    W = ridge.solve(V, cplst._regressor_ridge(Rows(X, Y)))
+    W = ridge.solve(V, cplst._regressor_ridge(ridge))
     assert_allclose(cplst.score_all(X), W(X) @ V.T + mean, atol=2e-3)
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array, random_array
 
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.rows import Rows, scaled_rows
 from labelry.progress import phase, shown
 from labelry.systems.local import (
     by_cluster,
@@ -27,7 +27,7 @@ Y = csr_array(np.eye(60, dtype=np.float32))
 
 def partitions(n_clusters: int = 4, n_learners: int = 3) -> list:
     rng = np.random.default_rng(0)
-    return make_partitions(X, n_clusters, n_learners, rng=rng, n_jobs=1)
+    return make_partitions(Rows(X, Y), n_clusters, n_learners, rng=rng, n_jobs=1)
 
 
 def test_usual_sizes() -> None:
@@ -42,8 +42,7 @@ def test_each_cluster_is_fitted_on_its_rows(n_jobs: int) -> None:
     sets = partitions()
     fitted = fit_clusters(
         lambda X, Y, rng, n_jobs: (X.toarray(), Y.indices, rng.random(), n_jobs),
-        X,
-        Y,
+        Rows(X, Y),
         sets,
         rng=np.random.default_rng(0),
         n_jobs=n_jobs,
@@ -64,14 +63,14 @@ def test_only_the_count_of_rows_is_shown() -> None:
 
     text = io.StringIO()
     with shown(text):
-        fit_clusters(fit, X, Y, partitions(), rng=np.random.default_rng(0), n_jobs=1)
+        fit_clusters(fit, Rows(X, Y), partitions(), rng=np.random.default_rng(0), n_jobs=1)
     assert "local embeddings: 180 rows" in text.getvalue()
     assert "inner" not in text.getvalue()
 
 
 def test_rows_go_to_the_cluster_of_the_nearest_centre() -> None:
     (sets,) = partitions(4, 1)
-    centres = cluster_centres(X, sets)
+    centres = cluster_centres(Rows(X, Y), sets)
     expected = np.argmax((X @ centres).toarray(), axis=1)
     found = np.full(60, -1)
     for c, rows in by_cluster(X, centres, 1):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
+from numpy.testing import assert_allclose
+from scipy.sparse import csr_array, random_array
 
 from labelry.trees import cluster
-from labelry.trees.cluster import Sets, even_cuts, split_sets
+from labelry.trees.cluster import Sets, even_cuts, sparse_products, split_sets
 
 
 def unit(V: np.ndarray) -> np.ndarray:
@@ -149,3 +150,16 @@ def test_equal_vectors_are_cut_evenly(V: np.ndarray, balance: float) -> None:
 def test_even_cuts() -> None:
     sets = Sets(np.arange(10, dtype=np.int32), np.array([0, 7, 10]))
     assert even_cuts(sets, np.array([3, 2])).tolist() == [0, 2, 4, 7, 8, 10]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_products_of_sparse_matrices_are_those_of_scipy(n_jobs: int) -> None:
+    rng = np.random.default_rng(0)
+    A, C = (
+        csr_array(random_array(shape, density=0.2, rng=rng, dtype=np.float32))
+        for shape in ((30, 40), (40, 7))
+    )
+    A.data[A.indptr[11] : A.indptr[12]] = 0.0
+    for rows in (slice(0, 30), slice(10, 12), slice(5, 5)):
+        found = sparse_products(A, C, rows, n_jobs)
+        assert_allclose(found, (A @ C).toarray()[rows], rtol=1e-6)

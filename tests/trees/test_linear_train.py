@@ -9,6 +9,7 @@ from scipy.sparse import csr_array, csr_matrix, random_array
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
+from labelry.linalg.rows import Rows
 from labelry.trees import Tree, random_tree
 from labelry.trees.linear_train import gather_rows, large_weights, train_linear
 from labelry.trees.shallow import side_by_side
@@ -27,7 +28,7 @@ def problem(n: int = 150, d: int = 40, n_labels: int = 50) -> tuple[csr_array, c
 
 def train(X, Y, tree: Tree, roots=ONE_ROOT, **options) -> SparseWeights:
     options = {"prune": 0.0, "tolerance": 1e-4, "max_sweeps": 3000, **options}
-    return train_linear(X, Y, tree, roots, rng=np.random.default_rng(0), **options)
+    return train_linear(Rows(X, Y), tree, roots, rng=np.random.default_rng(0), **options)
 
 
 def linear_classifier(loss: str, C: float):

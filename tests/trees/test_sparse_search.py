@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from labelry.trees import Tree, random_tree
 from labelry.trees.shallow import side_by_side
-from labelry.trees.sparse_search import search_forest
+from labelry.trees.sparse_search import _least_margin, _score, search_forest
 from labelry.trees.sparse_weights import SparseWeights, join_chunks, pack_chunk
 from labelry.trees.weights import frozen
 
@@ -126,3 +126,16 @@ def test_no_rows() -> None:
     X, weights = problem(JOINT)
     labels, scores = search_forest(JOINT, ONE_ROOT, weights, X[:0], 2, beam_width=2)
     assert labels.shape == scores.shape == (0, 2)
+
+
+@pytest.mark.parametrize("path", [1.0, 0.3, 1e-6, 1e-30])
+def test_no_child_is_passed_over_that_scores_enough(path: float) -> None:
+    margins = np.linspace(-12, 6, 2001).astype(np.float32)
+    scores = np.array([_score(m, np.float32(path)) for m in margins])
+    for margin, score in zip(margins[::20], scores[::20], strict=True):
+        least = _least_margin(np.float32(path), score)
+        assert (margins[scores >= score] >= least).all()
+        if score > 1e-37 and margin < 1.5:  # beyond, scores have too few digits to tell
+            assert margin - least < 0.01
+    assert _least_margin(np.float32(path), np.float32(0)) == -np.inf
+    assert _least_margin(np.float32(path), np.float32(2 * path)) > 1.5

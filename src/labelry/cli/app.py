@@ -81,6 +81,7 @@ def main() -> None:
         if ended.code == _INTERRUPTED:
             # Python would wait for kernels that still run in threads, which may take long.
             with suppress(OSError):  # whoever read it was interrupted as well
+                typer.echo(f"labelry: interrupted; {_kept(ended)}", err=True)
                 sys.stdout.flush()
             os._exit(_INTERRUPTED)
         raise
@@ -88,6 +89,15 @@ def main() -> None:
         _fail(str(error), 2)
     except (LabelryError, MemoryError, OSError) as error:
         _fail(str(error) or type(error).__name__, 1)
+
+
+def _kept(error: BaseException | None) -> str:
+    """What was done before an interruption: the notes of what was interrupted."""
+    while error is not None:
+        if notes := getattr(error, "__notes__", None):
+            return "; ".join(notes)
+        error = error.__context__
+    return "no file was changed"
 
 
 def _fail(message: str, code: int) -> None:

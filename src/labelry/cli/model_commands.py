@@ -6,9 +6,9 @@ import codecs
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from labelry.data import Dataset
     from labelry.data.shards import Shards
     from labelry.estimator import LabelRanker
+    from labelry.linalg.rows import Rows
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model directory.")]
 
@@ -46,6 +47,18 @@ def train(
         ),
     ] = None,
     memory: Memory = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Train from shards on the Dask cluster of this scheduler: tcp://host:8786.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with a training from shards that was interrupted."),
+    ] = False,
     seed: options.Seed = 0,
     force: options.Force = False,
     json: options.Json = False,
@@ -60,16 +73,21 @@ def train(
     Example: labelry train train.jsonl.gz --out tagger.labelry --quality best --budget 10m
     """
     from labelry import modelfile
+    from labelry.data import Dataset
     from labelry.memory import human, peak
     from labelry.progress import phase, recorded
 
     estimator = _estimator(context, system, seed, reading.jobs)
     modelfile.check_writable(out, force=force)  # before an hour of training, not after
     with_names = {} if names is None else {"names": _names(names, system)}
-    with progress_shown(quiet), warnings_told(), recorded():
-        dataset = _training_data(reading, data, memory, names)
+    passes = Passes(memory, scheduler, resume)
+    with progress_shown(quiet), warnings_told(), recorded(), ExitStack() as until_saved:
+        dataset = _training_data(reading, data, names, passes, estimator)
         start = time.perf_counter()
-        model = _fitted(estimator, dataset, memory, **with_names)
+        if isinstance(dataset, Dataset):
+            model = estimator.fit_dataset(dataset, **with_names)
+        else:
+            model = _fit_shards(estimator, dataset, data, out, passes, until_saved)
         seconds = time.perf_counter() - start
         with phase(f"saving {out.name}"):
             model.set_params(n_jobs=None)  # of this run, not of the model
@@ -96,36 +114,65 @@ def train(
         )
 
 
+class Passes(NamedTuple):
+    """The options of training from shards."""
+
+    memory: int | None
+    scheduler: str | None
+    resume: bool
+
+    def check_unused(self, names: tuple[str, ...], why: str) -> None:
+        for name in names:
+            if getattr(self, name):
+                raise typer.BadParameter(f"--{name} is for {why}")
+
+
 def _training_data(
-    reading: Reading, data: Path, memory: int | None, names: Path | None
+    reading: Reading, data: Path, names: Path | None, passes: Passes, estimator: LabelRanker
 ) -> Dataset | Shards:
-    """A dataset in memory; or shards as they are, for which alone there is a bound on memory."""
-    from labelry.data.shards import is_shards, open_shards
+    """A dataset in memory; or shards as they are, for which alone some options are."""
+    from labelry.cluster.locations import is_url, open_location
+    from labelry.data.shards import is_shards
 
-    if is_shards(data):
-        if names is not None:
-            raise typer.BadParameter("--names needs texts; shards have them no longer")
-        return open_shards(data)
-    if memory is not None:
-        raise typer.BadParameter(
-            "--memory is for training from shards: make them with labelry convert --sharded"
-        )
-    return reading.read(data)
+    if not is_shards(data) and not is_url(data):
+        why = "training from shards: make them with labelry convert --sharded"
+        passes.check_unused(Passes._fields, why)
+        return reading.read(data)
+    if names is not None:
+        raise typer.BadParameter("--names needs texts; shards have them no longer")
+    if not estimator.learns_by_passes():
+        why = f"systems that learn by passes; {estimator.system} has all rows in memory"
+        passes.check_unused(("scheduler", "resume"), why)
+    return open_location(data)
 
 
-def _fitted(
-    estimator: LabelRanker, dataset: Dataset | Shards, memory: int | None, **options: Any
+def _fit_shards(
+    estimator: LabelRanker,
+    shards: Shards,
+    data: Path,
+    out: Path,
+    passes: Passes,
+    until_saved: ExitStack,
 ) -> LabelRanker:
-    from labelry.data import Dataset
+    """Train by passes here or on a cluster; what they come to is kept until the model is saved."""
+    from labelry.cluster.checkpoint import checkpointed, job_of
     from labelry.memory import available
 
-    if isinstance(dataset, Dataset):
-        return estimator.fit_dataset(dataset, **options)
-    bound = available() // 2 if memory is None else memory
+    rows: Rows
+    if passes.scheduler is None:
+        bound = available() // 2 if passes.memory is None else passes.memory
+        rows = shards.rows(memory=bound, n_jobs=estimator.n_jobs)
+    else:
+        from labelry.cluster.dask_rows import DaskRows, connect
+
+        client = until_saved.enter_context(connect(passes.scheduler))
+        rows = DaskRows(data, client, memory=passes.memory)
+    if estimator.learns_by_passes():
+        folder = out.parent / f".{out.name}.labelry-passes"
+        kept = checkpointed(rows, folder, job_of(estimator, shards), resume=passes.resume)
+        rows = until_saved.enter_context(kept)
     return estimator.fit_rows(
-        dataset.rows(memory=bound, n_jobs=estimator.n_jobs),
-        label_names=dataset.label_names,
-        text_features=dataset.text_features,
+        rows, label_names=shards.label_names, text_features=shards.text_features
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from sys import getsizeof
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from labelry.data.tables import (
     write_table,
 )
 from labelry.errors import DataError
+from labelry.memory import watch
 
 
 def read(
@@ -87,7 +89,8 @@ def read(
     }
     names, options = _reading_options(path, format, given)
     if format in TABLE_FORMATS:
-        return _joined(read_table_blocks(path, format, label_separator=label_separator, **options))
+        blocks = read_table_blocks(path, format, label_separator=label_separator, **options)
+        return _joined(_watched(blocks, path))
     if format == "npz":
         return _named(_widened(read_npz(path), path, **options), names, label_names)
     if format == SHARDS:
@@ -244,8 +247,8 @@ def _reading_options(
     options = {name: value for name, value in given.items() if format in _OPTIONS_OF[name]}
     names_path = options.pop("label_names", None)
     names = None if names_path is None else _read_names(names_path, given["n_labels"])
-    if format == "xc":
-        options["header"] = True
+    if format in ("xc", "svmlight"):
+        options["header"] = format == "xc"
     if format == "svmlight" and names is not None:
         options["n_labels"] = len(names)  # a label is the number of a name, not a class
     return names, options
@@ -280,6 +283,14 @@ def _joined(blocks: Iterable[Block]) -> Dataset:
         labels += [[known.setdefault(name, name) for name in names] for names in block_labels]
     Y, label_names = indicator(labels)
     return Dataset(Y=Y, texts=texts, label_names=label_names)
+
+
+def _watched(blocks: Iterator[Block], path: str | Path) -> Iterator[Block]:
+    """The blocks, as long as all together fit in memory."""
+    take = watch(f"reading all of {path}", "read it in blocks, or convert it to shards")
+    for texts, labels in blocks:
+        yield texts, labels
+        take(sum(map(getsizeof, texts)) + sum(map(getsizeof, labels)))
 
 
 def _cut(dataset: Dataset, block_rows: int) -> Iterator[Dataset]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from labelry.data.cells import bad, shown
+from labelry.data.cells import FIT_TEXT, bad, flaw_of_text, shown
 from labelry.data.tables import read_lines
 
 _HEADER = ["label", "name"]
@@ -34,8 +34,10 @@ def read_names(path: str | Path) -> dict[str, str]:
             continue
         try:
             label, name = _pair(text, suffix)
-        except (ValueError, KeyError, TypeError, csv.Error):
+        except (ValueError, KeyError, TypeError, RecursionError, csv.Error):
             raise bad(shown(text), "a label and its name", path, number) from None
+        if flaw := flaw_of_text(label) or flaw_of_text(name):
+            raise bad(flaw, FIT_TEXT, path, number)
         if number == 1 and [label, name] == _HEADER:
             continue
         if label in names:
@@ -48,10 +50,10 @@ def _pair(text: str, suffix: str) -> tuple[str, str]:
     """Label and name of a line; a ValueError, KeyError or TypeError if there are none."""
     if suffix == ".jsonl":
         record = json.loads(text)
-        label, name = str(record["label"]), record["name"]
-        if not isinstance(name, str):
+        label, name = record["label"], record["name"]
+        if type(label) not in (str, int) or not isinstance(name, str) or label == "":
             raise TypeError
-        return label, name
+        return str(label), name
     fields: Iterator[str] = iter(next(csv.reader([text])) if suffix == ".csv" else text.split("\t"))
     label, name = next(fields, "").strip(), " ".join(fields).strip()
     if not (label and name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,11 +14,13 @@ from scipy.sparse import csr_array, issparse
 from labelry.data.canonical import make_csr
 from labelry.data.dataset import Dataset, Features
 from labelry.data.streams import open_input, open_output
-from labelry.errors import DataError
+from labelry.errors import DataError, LabelryError
+from labelry.memory import watch
 
 Arrays = dict[str, NDArray[Any]]
 
 _PARTS = ("data", "indices", "indptr", "shape")
+_STEP = 1 << 24  # bytes
 
 
 def write_npz(dataset: Dataset, path: str | Path) -> None:
@@ -100,17 +103,31 @@ def _load(path: str | Path) -> Arrays:
             raise DataError("is not an npz file: expected a zip archive", path=path)
         name = "the archive"
         try:
-            file = stream if stream.seekable() else io.BytesIO(stream.read())
+            take = watch(
+                f"reading {path}", "write it as another format, which can be read in blocks"
+            )
+            file = stream if stream.seekable() else _unpacked(stream, take)
             arrays = {}
             with np.load(file, allow_pickle=False) as archive:
+                take(sum(entry.file_size for entry in archive.zip.infolist()))
                 for name in archive.files:
                     arrays[name] = archive[name]
-        except DataError:
+        except LabelryError:
             raise
         # Damage shows as any of a dozen exceptions of zipfile, zlib and numpy.
         except Exception as error:
             raise DataError(f"{name} cannot be read: {error}", path=path) from error
     return arrays
+
+
+def _unpacked(stream: BinaryIO, take: Callable[[int], None]) -> io.BytesIO:
+    """All of a compressed archive, as long as it fits in memory."""
+    file = io.BytesIO()
+    while part := stream.read(_STEP):
+        take(len(part))
+        file.write(part)
+    file.seek(0)
+    return file
 
 
 def _csr_of_scipy(path: str | Path) -> csr_array:

@@ -35,6 +35,7 @@ from labelry.data.shards import (
     FORMAT_VERSION,
     LABELS,
     MANIFEST,
+    OTHER_FILES,
     TEXT,
     TEXT_ARRAYS,
     Shard,
@@ -58,7 +59,6 @@ from labelry.progress import phase
 log = logging.getLogger("labelry")
 
 SHARD_BYTES = 64 << 20
-_OTHER_FILES = (MANIFEST, LABELS, FEATURES, TEXT, TEXT_ARRAYS)
 _SHARD = re.compile(r"shard-\d{5,}\.safetensors")
 _PART = re.compile(r"\..*\.part")  # what a crash leaves of a file that was not whole
 
@@ -129,11 +129,15 @@ def write_shards(
 
 
 def _write_all(blocks: Iterable[Dataset], writer: _Writer) -> None:
-    with phase("writing shards", unit="rows") as advance:
-        for block in blocks:
-            writer.add(block.X, block.Y)
-            advance(block.n_rows)
-        writer.finish()
+    try:
+        with phase("writing shards", unit="rows") as advance:
+            for block in blocks:
+                writer.add(block.X, block.Y)
+                advance(block.n_rows)
+            writer.finish()
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(writer.kept)
+        raise
 
 
 # What is there already
@@ -185,7 +189,7 @@ def _begun(directory: Path, origin: dict[str, Any], force: bool) -> dict[str, An
         if _PART.fullmatch(file.name):
             file.unlink()
     names = sorted(file.name for file in directory.iterdir())
-    foreign = [name for name in names if name not in _OTHER_FILES and not _SHARD.fullmatch(name)]
+    foreign = [name for name in names if name not in OTHER_FILES and not _SHARD.fullmatch(name)]
     if foreign:
         raise DataError(f"is no directory of shards: it holds {foreign[0]}", path=directory)
     if force or not is_shards(directory):
@@ -287,6 +291,12 @@ class _Writer:
         self._shard_bytes = shard_bytes
         self._pending: list[tuple[Matrix, csr_array]] = []
         self._n_bytes = 0
+
+    @property
+    def kept(self) -> str:
+        """What an interruption does not take away."""
+        n_rows = read_manifest(self._directory)["n_rows"]  # ours may be one shard ahead
+        return f"{n_rows:,} rows are in {self._directory}; the same command goes on after these"
 
     def add(self, X: Matrix, Y: csr_array) -> None:
         self._pending.append((X, Y))

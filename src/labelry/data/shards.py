@@ -38,10 +38,11 @@ from labelry.data.text import TextFeatures
 from labelry.errors import DataError, ModelError
 from labelry.linalg.parallel import balanced_spans, spans
 from labelry.linalg.rows import Block, Matrix, StreamedRows, consecutive_rows
-from labelry.modelfile import array_views, map_file, read_sealed
+from labelry.modelfile import array_views, map_file, plain_size, read_sealed
 
 MANIFEST, LABELS, FEATURES = "shards.json", "labels.json", "features.json"
 TEXT, TEXT_ARRAYS = "text.json", "text.safetensors"
+OTHER_FILES = (MANIFEST, LABELS, FEATURES, TEXT, TEXT_ARRAYS)
 FORMAT, FORMAT_VERSION = "labelry-shards", 1
 
 _BLOCKS_OF_BOUND = 8  # blocks that the bound on memory has room for: copies, and work on them
@@ -103,11 +104,11 @@ class Shards:
 
     @cached_property
     def label_names(self) -> list[str] | None:
-        return self._read_json(LABELS)
+        return self._read_names(LABELS, self.n_labels)
 
     @cached_property
     def feature_names(self) -> list[str] | None:
-        return self._read_json(FEATURES)
+        return self._read_names(FEATURES, self.n_features)
 
     @cached_property
     def text_features(self) -> TextFeatures | None:
@@ -118,7 +119,10 @@ class Shards:
         with reading_shards(path):
             mapped = map_file(path)
             _check_crc(mapped, self.files[TEXT_ARRAYS]["crc32"], path)
-            return TextFeatures.from_state(state, array_views(mapped, path))
+            features = TextFeatures.from_state(state, array_views(mapped, path))
+            if features.n_features_out_ != self.n_features:
+                raise ValueError(f"{TEXT} is of {features.n_features_out_} features")
+            return features
 
     def rows(self, *, memory: int | None = None, n_jobs: int | None = None) -> ShardedRows:
         """The rows for training, by passes within a bound on memory (in bytes)."""
@@ -163,10 +167,19 @@ class Shards:
             X = arrays["X"] if "X" in arrays else _csr(arrays, "X", self.n_features)
             Y = _csr(arrays, "Y", self.n_labels)
             if number not in self._whole:
-                for matrix in (X, Y):
-                    _check_matrix(matrix, shard.rows)
+                _check_matrix(X, (shard.rows, self.n_features))
+                _check_matrix(Y, (shard.rows, self.n_labels))
             self._whole.add(number)
             return X, Y
+
+    def _read_names(self, name: str, size: int) -> list[str] | None:
+        names = self._read_json(name)
+        if names is None:
+            return None
+        are_texts = isinstance(names, list) and all(isinstance(text, str) for text in names)
+        if not are_texts or not len(names) == len(set(names)) == size:
+            raise DataError(f"expected {size} distinct names", path=self.path / name)
+        return names
 
     def _read_json(self, name: str) -> Any:
         if name not in self.files:
@@ -243,16 +256,22 @@ def open_shards(path: str | Path) -> Shards:
                 "command that makes them again, and it will go on",
                 path=path,
             )
+        if not manifest["shards"]:
+            raise ValueError("there is no shard")
         return from_manifest(path, manifest)
 
 
 def from_manifest(path: Path, manifest: dict[str, Any]) -> Shards:
     """Open the shards that a manifest lists, complete or not."""
     shards = tuple(Shard(**entry) for entry in manifest["shards"])
+    if sum(shard.rows for shard in shards) != manifest["n_rows"]:
+        raise ValueError(f"the shards do not have {manifest['n_rows']} rows together")
+    if not set(manifest["files"]) <= set(OTHER_FILES):
+        raise ValueError(f"{MANIFEST} names other files than {', '.join(OTHER_FILES)}")
     sizes = {shard_name(i): shard.bytes for i, shard in enumerate(shards)}
     sizes |= {name: entry["bytes"] for name, entry in manifest["files"].items()}
     for name, size in sizes.items():
-        found = (path / name).stat().st_size
+        found = plain_size(path / name)
         if found != size:
             raise DataError(f"is damaged: found {found} bytes, expected {size}", path=path / name)
     columns = (manifest["n_features"], manifest["n_labels"])
@@ -275,7 +294,8 @@ def reading_shards(path: Path) -> Iterator[None]:
         raise DataError(str(error)) from error
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=error.filename or path) from error
-    except (KeyError, TypeError, ValueError) as error:  # of right checksum: made by someone else
+    # Of right checksum: made by someone else.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"does not hold valid shards: {error}", path=path) from error
 
 
@@ -310,9 +330,13 @@ def _check_crc(content: bytes | mmap.mmap, expected: int, path: Path) -> None:
         raise DataError("is damaged: its checksum differs", path=path)
 
 
-def _check_matrix(A: Matrix, n_rows: int) -> None:
+def _check_matrix(A: Matrix, shape: tuple[int, int]) -> None:
     """Refuse what kernels would trip over, which do not check."""
-    if A.shape[0] != n_rows:
-        raise ValueError(f"a shard has {A.shape[0]} rows, expected {n_rows}")
+    if A.shape != shape or A.dtype != np.float32:
+        raise ValueError(f"a shard has {A.shape} {A.dtype} values, expected {shape} float32")
     if issparse(A):
         A.check_format(full_check=True)
+        if not A.has_canonical_format:
+            raise ValueError("the columns of a row are not in order, or not distinct")
+    if not np.isfinite(A.data if issparse(A) else A).all():
+        raise ValueError("not all values are finite")

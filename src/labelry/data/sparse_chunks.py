@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelry.data import parse_kernels as kernels
+from labelry.data.streams import read_line
 from labelry.errors import DataError
 from labelry.linalg.parallel import resolve_jobs, stream
 
@@ -62,8 +63,7 @@ def read_layout(
     for name, width in (("n_features", n_features), ("n_labels", n_labels)):
         if width is not None and not 0 <= width <= MAX_WIDTH:
             raise ValueError(f"{name} must be between 0 and {MAX_WIDTH}; got {width}")
-    first = file.readline()
-    first = first.removeprefix(_BOM)
+    first = read_line(file, path, 1).removeprefix(_BOM)
     if not first:
         raise DataError("the file is empty, expected rows 'label,label feature:value'", path=path)
     if header is None:
@@ -151,7 +151,7 @@ def read_chunks(
     file: io.BufferedReader, layout: Layout, size: int, n_jobs: int | None
 ) -> Iterator[Chunk]:
     """Parse the rest of the file in order; the first error in the file is raised."""
-    tasks = ((text, layout) for text in _cut(file, layout.unread, size))
+    tasks = ((text, layout) for text in _cut(file, layout, size))
     line = 2 if layout.has_header else 1
     n_rows = 0
     for chunk in stream(_parse, tasks, resolve_jobs(n_jobs)):
@@ -173,11 +173,12 @@ def read_chunks(
         raise DataError("found no rows, expected 'label,label feature:value'", path=layout.path)
 
 
-def _cut(file: io.BufferedReader, first: bytes, size: int) -> Iterator[bytes | DataError]:
+def _cut(file: io.BufferedReader, layout: Layout, size: int) -> Iterator[bytes | DataError]:
     """Cut into padded pieces of whole lines. An error in reading takes its place in the order."""
+    first = layout.unread
     try:
         while True:
-            text, rest = file.read(size), file.readline()
+            text, rest = file.read(size), read_line(file, layout.path)
             if not first and not text:
                 return
             newline = b"" if (rest or text or first).endswith(b"\n") else b"\n"

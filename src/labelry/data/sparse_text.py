@@ -33,6 +33,7 @@ from labelry.data.sparse_chunks import (
 from labelry.data.streams import is_standard_input, open_input, open_output
 from labelry.errors import DataError
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, stream
+from labelry.memory import watch
 
 _CHUNK_BYTES = 1 << 22
 _ENTRIES_PER_WRITE = 1 << 18
@@ -91,6 +92,7 @@ def read_sparse_text(
     ([[0.5, 0.0, 1.0], [0.0, 2.0, 0.0]], [[0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
     """
     X, Y, survey = _Stack(), _Stack(), _Survey()
+    take = watch(f"reading all of {path}", "read it in blocks, or convert it to shards")
     with open_input(path) as file:
         layout = read_layout(file, path, header, zero_based, n_features, n_labels)
         for chunk in read_chunks(file, layout, _CHUNK_BYTES, n_jobs):
@@ -98,6 +100,7 @@ def read_sparse_text(
                 survey.add(chunk)
             X.add(chunk.X)
             Y.add(chunk.Y)
+            take(sum(array.nbytes for part in (chunk.X, chunk.Y) for array in part.arrays))
     return _dataset(X.finish(), Y.finish(), survey.columns(layout))
 
 

@@ -6,20 +6,26 @@ import gzip
 import io
 import lzma
 import os
+import re
 import secrets
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from labelry.errors import DataError, MissingExtraError
 
-# Compressed bytes per step: small, so that a step of highly compressible data stays small too.
-_STEP = 1 << 14
+# Compressed bytes per step: few, so that what they unpack to is not much. A byte of gzip gives at
+# most a kilobyte, one of xz seven, one of zstd thirty-two.
+_STEP = 1 << 11
+_MOST_WINDOW = 1 << 27  # bytes that a zstd frame may ask to be kept; what `zstd` itself allows
+_MOST_XZ_MEMORY = 1 << 27  # as `xz -9` needs half of that
 _BUFFER = 1 << 18
+
+MOST_LINE = 1 << 26  # bytes; without a bound, one line of a small compressed file fills the memory
 
 STANDARD_INPUT = "-"
 
@@ -62,6 +68,15 @@ def read_head(path: str | Path, size: int) -> bytes:
         stream = open_input(path)
     with stream:
         return stream.read(size)
+
+
+def read_line(stream: io.BufferedReader, path: str | Path, number: int | None = None) -> bytes:
+    """Read a line, its end included, or nothing at the end; a DataError if it is endless."""
+    line = stream.readline(MOST_LINE)
+    if len(line) == MOST_LINE and not line.endswith(b"\n"):
+        message = f"found a line of more than {MOST_LINE >> 20} MiB; expected shorter ones"
+        raise DataError(message, path=path, line=number)
+    return line
 
 
 def _standard_input() -> io.BufferedReader:
@@ -117,17 +132,17 @@ def open_output(path: str | Path) -> Iterator[BinaryIO]:
 
     Compresses by suffix: ``.gz``, ``.xz`` and ``.zst``; anything else is written as it is. The
     bytes go to a temporary file beside `path`, which is synced and renamed at the end, or
-    removed if the block raises: an earlier file is kept whole until then. A device or a pipe
-    (``/dev/stdout``) is written directly.
+    removed if the block raises: an earlier file is kept whole until then. What a killed process
+    left is removed by the next that writes to `path`. A device or a pipe (``/dev/stdout``) is
+    written directly.
     """
     target = Path(os.path.realpath(path))  # a link is written through, not replaced
     wrap = _compressor_for(Path(path).suffix.lower())
     if target.is_dir():
         raise DataError("cannot be written: Is a directory", path=path)
     direct = target.exists() and not target.is_file()
-    part = target if direct else target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
     try:
-        file = open(part, "wb" if direct else "xb", buffering=_BUFFER)  # noqa: SIM115
+        part, file = _open_part(target, direct)
     except OSError as error:
         raise DataError(f"cannot be written: {error.strerror}", path=path) from error
     if direct:
@@ -140,11 +155,49 @@ def open_output(path: str | Path) -> Iterator[BinaryIO]:
                 yield out
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, target)
-    except BaseException:
+            os.replace(part, target)  # still locked, so that nobody takes it for abandoned
+        _sync_folder(target.parent)
+    except OSError as error:
+        if error.filename is not None:  # of another file, which the block works with
+            raise
+        raise DataError(f"cannot be written: {error.strerror or error}", path=path) from error
+    finally:
         part.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
+
+
+def _open_part(target: Path, direct: bool) -> tuple[Path, BinaryIO]:
+    """Make a temporary file of `target`, locked for as long as it is open; or open it directly."""
+    if direct:
+        return target, open(target, "wb", buffering=_BUFFER)
+    _remove_abandoned(target)
+    while True:
+        part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+        file = open(part, "xb", buffering=_BUFFER)  # noqa: SIM115
+        _lock(file, wait=True)
+        if part.exists():  # nobody took it for abandoned before it was locked
+            return part, file
+        file.close()
+
+
+def _lock(file: BinaryIO, *, wait: bool) -> bool:
+    """Mark a file as in use, until it is closed or the process ends; False if that cannot be."""
+    try:
+        import fcntl  # Windows has none: what was abandoned stays
+
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Delete temporary files of `target` that no process has locked."""
+    is_part = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{12}}\.part").fullmatch
+    for name in filter(is_part, os.listdir(target.parent)):
+        part = target.parent / name
+        with suppress(OSError), open(part, "rb") as file:  # it may be finished meanwhile
+            if _lock(file, wait=False):
+                part.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -183,9 +236,10 @@ def _decompressor_for(kind: str) -> tuple[Callable[[], Any], type[Exception]]:
     if kind == "gzip":
         return lambda: zlib.decompressobj(wbits=31), zlib.error
     if kind == "xz":
-        return lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
+        return lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_XZ_MEMORY), lzma.LZMAError
     zstandard = _zstandard()
-    return lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW)
+    return decompressor.decompressobj, zstandard.ZstdError
 
 
 def _compressor_for(suffix: str) -> Callable[[IO[bytes]], AbstractContextManager[BinaryIO]]:

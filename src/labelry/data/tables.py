@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,7 +35,7 @@ from labelry.data.cells import (
     shown,
 )
 from labelry.data.dataset import Dataset
-from labelry.data.streams import open_input, open_output
+from labelry.data.streams import open_input, open_output, read_line
 from labelry.errors import DataError, MissingExtraError
 
 TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext")
@@ -160,7 +160,10 @@ def _blocks(rows: Iterator[Row], path: str | Path, block_rows: int) -> Iterator[
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line, its end included; leave a byte-order mark out."""
     with open_input(path) as stream:
-        for number, raw in enumerate(stream, 1):
+        for number in count(1):
+            raw = read_line(stream, path, number)
+            if not raw:
+                return
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             if b"\0" in raw:
@@ -287,7 +290,7 @@ def _parquet_rows(path: str | Path, text: Column, labels: Column) -> Iterator[Ro
                     number += 1
                     names = as_names(label_value[0], path, number) if label_value else []
                     yield as_text(text_value, path, number), names
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             message = f"found damaged Parquet data ({error}); expected a whole Parquet file"
             raise DataError(message, path=path) from error
 

@@ -186,6 +186,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         # JSON has no tuples.
         params = {k: tuple(v) if isinstance(v, list) else v for k, v in state["params"].items()}
         features = cls().set_params(**params)
+        features._check_params()
         names = ("vocabulary", "char_vocabulary")[: len(features._analyzers())]
         tables: list[_Vocabulary | _Buckets] = []
         for seed, name in enumerate(names):
@@ -217,8 +218,12 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     def _check_params(self) -> None:
         for name in ("ngram_range", "char_ngram_range"):
             value = getattr(self, name)
-            if value is not None and not 1 <= value[0] <= value[1]:
+            if value is not None and not _is_range(value):
                 raise ValueError(f"{name} must be (low, high) with 1 <= low <= high; got {value}")
+        for name in ("sublinear_tf", "lowercase"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
+        resolve_jobs(self.n_jobs)
         for name in ("min_df", "max_features", "hashing"):
             value = getattr(self, name)
             if value is None and name != "min_df":
@@ -364,6 +369,13 @@ class _Buckets:
     def find(self, terms: _Terms) -> NDArray[np.int32]:
         """Find the bucket of each term."""
         return kernels.hash_terms(*terms, self.n_buckets, self.seed)
+
+
+def _is_range(value: Any) -> bool:
+    """Whether this is (low, high) of n-grams; one from a file may be anything."""
+    is_pair = isinstance(value, (list, tuple)) and len(value) == 2
+    numbers = is_pair and all(isinstance(number, (int, np.integer)) for number in value)
+    return numbers and bool(1 <= value[0] <= value[1] < 2**31)
 
 
 def _check_texts(texts: Any) -> list[str]:

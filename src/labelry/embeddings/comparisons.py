@@ -14,6 +14,8 @@ from labelry.linalg.solve import Ridge
 
 F32 = NDArray[np.float32]
 
+_NO_CORRELATION = 1e-4  # share of the largest squared correlation that is rounding
+
 
 def compressed_sensing(n_labels: int, embedding_dim: int, *, rng: np.random.Generator) -> Embedding:
     """Random Gaussian label vectors: Algorithm 2 with q = 0 and p = 0, before any data.
@@ -100,7 +102,9 @@ def cca(
     A = Q.T @ label_response(ridge, ridge.solve(Q, regularization), center=True)
     B = Q.T @ labels.gram_times(Q, label_regularization)
     values, R = eigh((A + A.T) / 2, (B + B.T) / 2)
-    keep = np.argsort(-values)[:embedding_dim]
+    # Whitening makes rounding errors of directions that do not correlate at all very long.
+    n_kept = max(1, np.count_nonzero(values > _NO_CORRELATION * values.max(initial=0.0)))
+    keep = np.argsort(-values)[: min(embedding_dim, n_kept)]
     return Embedding(Q @ R[:, keep].astype(np.float32), values[keep].astype(np.float32))
 
 

@@ -100,8 +100,10 @@ def fit_joint(
     """
     A, length = _features(X, rows)
     W, V = _weights(start, A, rows, length, rescale=not fixed_vectors)
-    # Step sizes of W count in units of its rows; V has rows of unit length.
-    unit = float(np.sqrt(np.mean(np.einsum("ij,ij->i", W, W)))) or 1.0
+    # Step sizes of W count in units of its rows; V has rows of unit length. Features that no row
+    # has begin at zero and stay there: they must not make the steps of the others smaller.
+    squares = np.einsum("ij,ij->i", W, W, dtype=np.float64)
+    unit = float(np.sqrt(squares.sum() / max(np.count_nonzero(squares), 1))) or 1.0
     energies = np.zeros(len(W), dtype=np.float32), np.zeros(len(V), dtype=np.float32)
     best, best_score, best_epoch = None, -np.inf, 0
     with phase("learning the embedding", max_epochs * len(rows), "rows") as advance:
@@ -143,7 +145,8 @@ def _project(V: F32, P: csr_array) -> None:
 def _features(X: Matrix, rows: Ints) -> tuple[csr_array, float]:
     """Rows of length about one with a constant feature, and the length that they had."""
     sample = csr_array(X[rows[:_SAMPLE]])
-    length = float(np.sqrt(sample.multiply(sample).sum() / max(sample.shape[0], 1))) or 1.0
+    energy = float(np.square(sample.data, dtype=np.float64).sum())
+    length = float(np.sqrt(energy / max(sample.shape[0], 1))) or 1.0
     constant = np.full((X.shape[0], 1), _CONSTANT, dtype=np.float32)
     return csr_array(hstack([csr_array(X) / np.float32(length), constant], format="csr")), length
 

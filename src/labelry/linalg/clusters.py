@@ -30,11 +30,21 @@ def unit_centres(X: Matrix, cluster: I32, n_clusters: int) -> Matrix:
     >>> unit_centres(X, np.array([0, 0]), 1).round(2).ravel()
     array([0.6, 0.8], dtype=float32)
     """
+    return unit_columns(cluster_sums(X, cluster, n_clusters))
+
+
+def cluster_sums(X: Matrix, cluster: I32, n_clusters: int) -> Matrix:
+    """Sum of the rows of each cluster, (n_clusters, n_features)."""
     n = len(cluster)
     ones = np.ones(n, dtype=np.float32)
     members = csr_array((ones, (cluster, np.arange(n))), shape=(n_clusters, n))
-    centres = scaled_rows(members @ X).T
-    return csr_array(centres) if issparse(X) else np.ascontiguousarray(centres)
+    return members @ X
+
+
+def unit_columns(sums: Matrix) -> Matrix:
+    """The rows as columns of unit length; columns of zeros stay."""
+    centres = scaled_rows(sums).T
+    return csr_array(centres) if issparse(sums) else np.ascontiguousarray(centres)
 
 
 def nearest_centre(X: Matrix, centres: Matrix, n_jobs: int = 1) -> I32:

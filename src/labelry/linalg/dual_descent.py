@@ -8,16 +8,20 @@ Each step solves the dual in the one variable of a row. Sixteen labels go throug
 lockstep: the row's nonzeros are read once for all of them, and what is a gather for one label
 is a load of one whole cache line for sixteen.
 
+Many rows are visited block by block, in random order within a block, so that rows which are read
+from files one block after the other lead to the same weights as rows in memory.
+
 References
 ----------
 Hsieh, Chang, Lin, Keerthi, Sundararajan: A dual coordinate descent method for large-scale
 linear SVM, ICML 2008 (Algorithm 1). Yu, Huang, Lin: Dual coordinate descent methods for
-logistic regression and maximum entropy models, Machine Learning 2011 (Algorithm 5).
+logistic regression and maximum entropy models, Machine Learning 2011 (Algorithm 5). Yu, Hsieh,
+Chang, Lin: Large linear classification when data cannot fit in memory, KDD 2010 (Algorithm 1).
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -26,12 +30,144 @@ from numpy.typing import NDArray
 from labelry.linalg.lanes import LANES, add_scaled
 
 F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
 Ints = NDArray[np.integer]
 Loss = Literal["squared_hinge", "logistic"]
 
 LOSSES: tuple[Loss, ...] = ("squared_hinge", "logistic")
 
+BLOCK = 1 << 22  # nonzeros and rows of a block: 32 MiB
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+
+def block_bounds(indptr: Ints, before: int = 0) -> NDArray[np.int64]:
+    """Where the blocks begin in which rows are visited, and where the last one ends.
+
+    A row begins after the nonzeros of the rows before it, and one more for each of them: its
+    constant. The rows that begin within the same `BLOCK` of these are a block. `before` is what
+    rows before the first of these had.
+
+    Examples
+    --------
+    >>> block_bounds(np.array([0, 3, 6, 9]), BLOCK - 5).tolist()
+    [0, 2, 3]
+    """
+    begin = before + indptr[:-1] + np.arange(len(indptr) - 1, dtype=np.int64)
+    cuts = np.flatnonzero(np.diff(begin // BLOCK)) + 1
+    return np.concatenate([[0], cuts, [len(begin)]])
+
+
+class Sweeps:
+    """Which rows of which blocks are still to be visited, and when there is an end of it.
+
+    A row rests when its gradients are near enough to zero, and is not visited again until all rows
+    rest; then all are visited once more, and if all still rest the optimum is near enough. A
+    sweep is as many visits as there are rows.
+
+    Attributes
+    ----------
+    n_active : array (n_blocks,)
+        Rows of each block that do not rest: the first in its order.
+    """
+
+    def __init__(self, sizes: Ints, max_sweeps: int, seed: int) -> None:
+        self.n_active = np.array(sizes)
+        self._sizes, self._n_rows = np.array(sizes), int(np.sum(sizes))
+        self._state = np.uint64(seed * 2 + 1)
+        self._visits, self._most = 0, self._n_rows * max_sweeps
+        self._last = 0  # visits of the last sweep
+
+    @property
+    def made(self) -> int:
+        return -(-self._visits // max(self._n_rows, 1))
+
+    def visit(self, block: int, loss: Loss, *problem: Any) -> None:
+        """Sweep over a block until its rows rest; of several, for as many visits as it has rows.
+
+        When few rows of a block are left, they are visited several times before the next block
+        is read. `problem` is what the kernels take, from the CSR arrays to W.
+        """
+        one = len(self._sizes) == 1
+        most = self._most - self._visits if one else int(self._sizes[block])
+        active, state, visits, last = _KERNELS[loss](
+            *problem, int(self.n_active[block]), self._state, most
+        )
+        self.n_active[block], self._state = active, np.uint64(state)
+        self._visits += visits
+        self._last += last
+
+    def go_on(self) -> bool:
+        """Whether there is another sweep, after one over all blocks."""
+        whole, self._last = self._last == self._n_rows, 0
+        if not self.n_active.any():
+            if whole:
+                return False
+            self.n_active[:] = self._sizes
+        return self._visits < self._most
+
+
+def squared_hinge(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    signs: NDArray[np.int8],
+    energy: F32,
+    C: float,
+    tolerance: float,
+    max_sweeps: int,
+    seed: int,
+    W: F32,
+) -> int:
+    """Fill W (d + 1, LANES) for the labels with `signs` (n, LANES); return the sweeps made.
+
+    `energy` is ``||x_i||^2 + 1``. A row rests when its projected gradients are all within half the
+    `tolerance` of zero.
+    """
+    alpha = starting_alpha("squared_hinge", len(signs), C)
+    problem = (indptr, indices, data, signs, energy, C, tolerance, alpha)
+    return _descend("squared_hinge", problem, max_sweeps, seed, W)
+
+
+def logistic(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    signs: NDArray[np.int8],
+    energy: F32,
+    C: float,
+    tolerance: float,
+    max_sweeps: int,
+    seed: int,
+    W: F32,
+) -> int:
+    """As `squared_hinge`, for the logistic loss; its dual variables lie within (0, C).
+
+    The rows of a block rest together, when all their gradients are within the `tolerance`.
+    """
+    alpha = starting_alpha("logistic", len(signs), C)
+    add_start(indptr, indices, data, signs, alpha, W)
+    problem = (indptr, indices, data, signs, energy, C, tolerance, alpha)
+    return _descend("logistic", problem, max_sweeps, seed, W)
+
+
+def starting_alpha(loss: Loss, n_rows: int, C: float) -> NDArray[Any]:
+    """Dual variables (n_rows, LANES) to begin with."""
+    if loss == "squared_hinge":
+        return np.zeros((n_rows, LANES), dtype=np.float32)
+    return np.full((n_rows, LANES), min(1e-3 * C, 1e-8), dtype=np.float64)
+
+
+def _descend(loss: Loss, problem: tuple[Any, ...], max_sweeps: int, seed: int, W: F32) -> int:
+    bounds = block_bounds(problem[0])
+    order = np.arange(bounds[-1], dtype=np.int32)
+    sweeps = Sweeps(np.diff(bounds), max_sweeps, seed)
+    more = True
+    while more:
+        for block in np.flatnonzero(sweeps.n_active).tolist():
+            rows = order[bounds[block] : bounds[block + 1]]
+            sweeps.visit(block, loss, *problem, rows, W)
+        more = sweeps.go_on()
+    return sweeps.made
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -64,7 +200,7 @@ def shuffle(order: Ints, state: np.uint64) -> np.uint64:
 
 
 @njit(nogil=True, cache=True)
-def squared_hinge(
+def hinge_sweeps(
     indptr: Ints,
     indices: Ints,
     data: F32,
@@ -72,28 +208,25 @@ def squared_hinge(
     energy: F32,
     C: float,
     tolerance: float,
-    max_sweeps: int,
-    seed: int,
+    alpha: F32,
+    order: I32,
     W: F32,
-) -> int:
-    """Fill W (d + 1, LANES) for the labels with `signs` (n, LANES); return the sweeps made.
+    n_active: int,
+    state: np.uint64,
+    most: int,
+) -> tuple[int, np.uint64, int, int]:
+    """Sweep over the first `n_active` rows of `order`, until all rest or `most` were visited.
 
-    `energy` is ``||x_i||^2 + 1``. A row rests when its projected gradients are all within half the
-    `tolerance` of zero, and stops being visited until no row is left; then all are visited
-    again, and if all rest at once the optimum is near enough. A sweep is as many visits as there
-    are rows.
+    Rows that rest go to the end of `order`. Returns how many rows do not rest, the state of the
+    generator, how many were visited, and how many in the last sweep.
     """
-    n = signs.shape[0]
-    alpha = np.zeros((n, LANES), dtype=np.float32)
     margin = np.empty(LANES, dtype=np.float32)
     step = np.empty(LANES, dtype=np.float32)
-    order = np.arange(n)
-    state = np.uint64(seed * 2 + 1)
     slack = np.float32(0.5 / C)  # D_ii of the paper
     calm = np.float32(0.5 * tolerance)
-    visits, n_active = 0, n
-    while visits < n * max_sweeps:
-        whole = n_active == n
+    visits, last = 0, 0
+    while n_active > 0 and visits < most:
+        last = n_active
         visits += n_active
         state = shuffle(order[:n_active], state)
         at = 0
@@ -110,11 +243,7 @@ def squared_hinge(
                 order[at], order[n_active] = order[n_active], order[at]
             else:
                 at += 1
-        if n_active == 0:
-            if whole:
-                break
-            n_active = n
-    return -(-visits // max(n, 1))
+    return n_active, state, visits, last
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -164,7 +293,24 @@ def logistic_dual(a0: float, b: float, q: float, C: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def logistic(
+def add_start(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    signs: NDArray[np.int8],
+    alpha: NDArray[np.float64],
+    W: F32,
+) -> None:
+    """Add to W what belongs to the starting `alpha` of some rows."""
+    step = np.empty(LANES, dtype=np.float32)
+    for i in range(alpha.shape[0]):
+        for lane in range(LANES):
+            step[lane] = alpha[i, lane] * signs[i, lane]
+        _row_update(indices, data, indptr[i], indptr[i + 1], W, step)
+
+
+@njit(nogil=True, cache=True)
+def logistic_sweeps(
     indptr: Ints,
     indices: Ints,
     data: F32,
@@ -172,22 +318,19 @@ def logistic(
     energy: F32,
     C: float,
     tolerance: float,
-    max_sweeps: int,
-    seed: int,
+    alpha: NDArray[np.float64],
+    order: I32,
     W: F32,
-) -> int:
-    """As `squared_hinge`, for the logistic loss; its dual variables lie within (0, C)."""
-    n = signs.shape[0]
-    alpha = np.full((n, LANES), min(1e-3 * C, 1e-8), dtype=np.float64)
+    n_active: int,
+    state: np.uint64,
+    most: int,
+) -> tuple[int, np.uint64, int, int]:
+    """As `hinge_sweeps`; all rows rest, or none."""
     margin = np.empty(LANES, dtype=np.float32)
     step = np.empty(LANES, dtype=np.float32)
-    order = np.arange(n)
-    for i in order:  # W belongs to the starting alpha
-        for lane in range(LANES):
-            step[lane] = alpha[i, lane] * signs[i, lane]
-        _row_update(indices, data, indptr[i], indptr[i + 1], W, step)
-    state = np.uint64(seed * 2 + 1)
-    for sweep in range(max_sweeps):
+    visits = 0
+    while n_active > 0 and visits < most:
+        visits += n_active
         state = shuffle(order, state)
         violation = 0.0
         for i in order:
@@ -202,5 +345,8 @@ def logistic(
                 step[lane] = (t - a) * signs[i, lane]
             _row_update(indices, data, p0, p1, W, step)
         if violation <= tolerance:
-            return sweep + 1
-    return max_sweeps
+            n_active = 0
+    return n_active, state, visits, order.size
+
+
+_KERNELS: dict[Loss, Any] = {"squared_hinge": hinge_sweeps, "logistic": logistic_sweeps}

@@ -293,7 +293,7 @@ def unit_rows(indptr: Ints, data: F32) -> F32:
         total = 0.0
         for p in range(indptr[i], indptr[i + 1]):
             total += np.float64(data[p]) * data[p]
-        factor = np.float32(1.0 / np.sqrt(total)) if total > 0.0 else np.float32(1.0)
+        factor = 1.0 / np.sqrt(total) if total > 0.0 else 1.0  # may be too large for float32
         for p in range(indptr[i], indptr[i + 1]):
             scaled[p] = data[p] * factor
     return scaled

@@ -9,7 +9,7 @@ in its own way: at once in memory, block by block in each pass elsewhere.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,6 +28,7 @@ T = TypeVar("T")
 BlockMap: TypeAlias = "Callable[[Block], Block]"
 
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
+_COPIES = 3  # of rows that are held in memory: parts, the whole, and what is made of it
 _CHUNK = 1 << 14  # rows whose number that are kept is counted together
 _WIDE = 128  # columns a thread should have to itself before columns are split, not rows
 
@@ -69,8 +70,15 @@ def scaled_rows(A: Matrix) -> Matrix:
     """Rows scaled to unit length; rows of zeros stay."""
     if issparse(A):
         return csr_array((kernels.unit_rows(A.indptr, A.data), A.indices, A.indptr), shape=A.shape)
-    lengths = np.sqrt(np.einsum("ij,ij->i", A, A))
-    return A / np.where(lengths > 0, lengths, 1)[:, None]
+    # In double, as above: the square of 1e20 does not fit in float32, nor does that of 1e-25.
+    lengths = np.sqrt(np.einsum("ij,ij->i", A, A, dtype=np.float64))[:, None]
+    return np.divide(
+        A,
+        np.where(lengths > 0, lengths, 1),
+        dtype=np.float64,
+        casting="same_kind",
+        out=np.empty_like(A),
+    )
 
 
 def with_constant(A: Matrix) -> Matrix:
@@ -203,6 +211,10 @@ class Rows:
         whole = Block(self._X, self._Y, self._weights, 0)
         return [whole.side(side) for side in sides]
 
+    def held(self) -> Rows:
+        """The same rows in memory if they fit there, and otherwise as they are."""
+        return self
+
     def blocks(self) -> Iterator[Block]:
         """The blocks of rows, in order."""
         if self.block_rows >= self.n_rows:
@@ -298,6 +310,19 @@ class StreamedRows(Rows):
         parts = list(self.map_blocks(lambda block: [block.side(side).copy() for side in sides]))
         return [stacked(list(column)) for column in zip(*parts, strict=True)]
 
+    def held(self) -> Rows:
+        if self.memory is not None and _COPIES * self.n_bytes > self.memory:
+            return self
+        parts = self.map_blocks(lambda b: (b.X.copy(), b.side("Y").copy(), b.weights))
+        X, Y, weights = zip(*parts, strict=True)
+        weighted = weights[0] is not None
+        return Rows(
+            stacked(list(X)),
+            stacked(list(Y)),
+            weights=np.concatenate(weights) if weighted else None,
+            n_jobs=self.n_jobs,
+        )
+
     def mapped(
         self,
         function: BlockMap,
@@ -363,6 +388,27 @@ def stacked(parts: list[Matrix]) -> Matrix:
     if issparse(parts[0]):
         return csr_array(vstack(parts, format="csr"))
     return np.concatenate(parts)
+
+
+def summed(parts: Iterable[Matrix]) -> Matrix:
+    """The sum of sparse (or dense) matrices that come one after the other.
+
+    A part waits until what waits is not much smaller than the sum, which is copied each time.
+    """
+    sums: list[Matrix] = []
+    for part in parts:
+        sums.append(part)
+        while len(sums) > 1 and _stored(sums[-1]) >= _stored(sums[-2]) // 8:
+            last = sums.pop()
+            sums[-1] = sums[-1] + last
+    while len(sums) > 1:
+        last = sums.pop()
+        sums[-1] = sums[-1] + last
+    return sums[0]
+
+
+def _stored(A: Matrix) -> int:
+    return int(A.nnz if issparse(A) else A.size)
 
 
 def consecutive_rows(A: csr_array, first: int, last: int) -> csr_array:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
+from scipy.linalg import cholesky, eigh, solve_triangular
 
 from labelry.linalg.rows import Matrix
 
@@ -109,7 +109,8 @@ def randomized_eigh(
     if Q.shape[1] == 0:
         return Eigenpairs(np.zeros((size, 0), dtype=np.float32), np.zeros(0, dtype=np.float32))
     vectors, values = _principal(apply(Q), rank, 1e-5)  # Alg. 1, lines 8-10
-    return Eigenpairs(_with_fixed_signs(_polar(vectors)), values)
+    vectors = _orthonormal_in_order(vectors)
+    return Eigenpairs(vectors * column_signs(vectors), values)
 
 
 def estimated_trace(
@@ -126,20 +127,20 @@ def estimated_trace(
     return float(np.einsum("ij,ij->", signs, apply(signs), dtype=np.float64) / signs.shape[1])
 
 
-def _polar(V: F32) -> F32:
-    """The orthonormal matrix nearest to V: V (V'V)^-1/2.
+def _orthonormal_in_order(V: F32) -> F32:
+    """Each column of V less its part along the columns before it: V R^-1 with R'R = V'V.
 
-    Directions with small values come out of the division above with errors of float32
-    relative to the largest value.
+    Directions with small values come out of the division above with errors of float32 relative
+    to the largest value. They come last, and the strong ones before them must not take a share.
     """
-    squares, U = eigh(gram(V))
-    return V @ ((U / np.sqrt(squares)) @ U.T).astype(np.float32)
+    R = cholesky(gram(V))
+    return V @ solve_triangular(R, np.eye(len(R))).astype(np.float32)
 
 
-def _with_fixed_signs(V: F32) -> F32:
-    """Each column times +1 or -1, so that its largest entry is positive."""
-    largest = np.take_along_axis(V, np.abs(V).argmax(axis=0)[None], axis=0)
-    return V * np.where(largest < 0, np.float32(-1), np.float32(1))
+def column_signs(V: F32) -> F32:
+    """+1 or -1 for each column: what makes its largest entry positive, whatever eigh chose."""
+    largest = np.take_along_axis(V, np.abs(V).argmax(axis=0)[None], axis=0)[0]
+    return np.where(largest < 0, np.float32(-1), np.float32(1))
 
 
 def randomized_svd(

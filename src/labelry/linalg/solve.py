@@ -3,8 +3,9 @@
     minimise  sum_i w_i ||y_i Q - x_i Z - b||^2 + r ||Z||^2,   r = regularization * tr(X'WX) / d
 
 `regularization` counts in units of mean feature energy, so that one value carries over
-between datasets. The intercept b is not penalised and is eliminated exactly: with m the mean of
-the rows of X, centring is the rank-one correction
+between datasets; d are the features that some row has, so that unused columns change nothing. The
+intercept b is not penalised and is eliminated exactly: with m the mean of the rows of X, centring
+is the rank-one correction
 
     (X'WX - W m m' + r I) Z = X'W Y Q - m (1'W Y Q),    b = mean(Y Q) - m'Z
 
@@ -88,7 +89,8 @@ class Ridge:
             raise ValueError(f"the sum of the row weights must be positive, got {self.total}")
         self.mean = x / self.total if intercept else np.zeros_like(x)
         self.label_sums = y if intercept else np.zeros_like(y)
-        self.energy = float(xx.sum()) / max(rows.n_features, 1)
+        self.n_used = int(np.count_nonzero(xx))  # features that some row has
+        self.energy = float(xx.sum()) / max(self.n_used, 1)
         # Diagonal of the centred Gram matrix; rounding must not make it negative.
         self.diagonal = np.maximum(xx - self.total * self.mean**2, 0.0)
         self._gram: NDArray[np.float64] | None = None
@@ -235,12 +237,12 @@ class Ridge:
         return Z
 
 
-def usual_ridge(rows: Rows) -> float:
+def usual_ridge(ridge: Ridge) -> float:
     """A ridge for predictions, in units of mean feature energy: a half, less for many rows.
 
     The noise that it must hold down grows with the features that each row must pay for.
     """
-    return 0.5 * min(1.0, 10 * rows.n_features / rows.n_rows)
+    return 0.5 * min(1.0, 10 * ridge.n_used / ridge.rows.n_rows)
 
 
 def _weights(block: Block) -> F32:

@@ -31,7 +31,7 @@ F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
 _MOST_ROWS = 10_000  # to hold out: more make no better re-ranker
-_FEW_ROWS = 20  # held out that cannot judge anybody
+_FEW_ROWS = 16  # held out that cannot judge anybody
 _CALIBRATED = 10  # best labels of a row that the curve is fitted to
 _HALF = 0.5  # probability from which a label is rather true than not
 

@@ -14,11 +14,11 @@ from labelry.data.labels import label_counts
 from labelry.decoders.calibration import Calibration, fit_calibration
 from labelry.decoders.rerank import best_candidates
 from labelry.estimator import LabelRanker
-from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.linalg.rows import Matrix, Rows, scaled_rows
 from labelry.metrics.matching import match
 from labelry.progress import phase
 from labelry.state import storable
-from labelry.systems.hold_out import held_out_rows, near_duplicates
+from labelry.systems.hold_out import held_out_rows, near_duplicates_of
 from labelry.systems.linear_tree import LinearLabelTree, single_tree_options
 from labelry.systems.objectives import OBJECTIVES, Objective, f1_threshold, label_weights, weighted
 
@@ -39,7 +39,8 @@ class CalibratedTree(LabelRanker):
     """One `LinearLabelTree`, calibrated on rows that it has not seen.
 
     Of 20,000 rows or more one in twenty (at most 3,000) is only calibrated on, but never the last
-    rows of a label; with fewer the tree is fitted once more, on all of them.
+    rows of a label; with fewer the tree is fitted once more, on all of them. Near-duplicates are
+    held out together; of rows that do not fit in memory, those that are read together.
 
     Parameters
     ----------
@@ -93,30 +94,29 @@ class CalibratedTree(LabelRanker):
         check_is_fitted(self)
         return self.tree_.label_vectors()
 
-    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
         check_one_of("objective", self.objective, OBJECTIVES)
-        X = scaled_rows(X)
+        rows = rows.unit().held()
         self.calibration_: Calibration | None = None
         self.threshold_ = _HALF
-        self.label_weights_ = label_weights(self.objective, label_counts(Y), X.shape[0])
-        many = X.shape[0] >= _MANY_ROWS
-        n_wanted = min(X.shape[0] // 20, _MOST_SPARED) if many else X.shape[0] // 4
+        self.label_weights_ = label_weights(self.objective, self.label_counts_, rows.n_rows)
+        many = rows.n_rows >= _MANY_ROWS
+        n_wanted = min(rows.n_rows // 20, _MOST_SPARED) if many else rows.n_rows // 4
         with phase("near-duplicates"):
-            held_out = held_out_rows(near_duplicates(X, _SIMILARITY), n_wanted, rng)
+            held_out = held_out_rows(near_duplicates_of(rows, _SIMILARITY), n_wanted, rng)
         if many:
-            held_out &= ~_with_lost_labels(Y, held_out)
-        seen, unseen = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-        calibrates = len(unseen) >= _FEW_ROWS
+            held_out = _without_lost_labels(rows, held_out, self.label_counts_)
+        calibrates = held_out.sum() >= _FEW_ROWS
         if calibrates:
-            self.tree_ = self._fit_tree(X[seen], Y[seen], rng)
-            self._calibrate(X[unseen], Y[unseen])
+            self.tree_ = self._fit_tree(rows.only(~held_out), rng)
+            self._calibrate(*rows.only(held_out).gathered("X", "Y"))
         if not (calibrates and many):
-            self.tree_ = self._fit_tree(X, Y, rng)
+            self.tree_ = self._fit_tree(rows, rng)
 
-    def _fit_tree(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> LinearLabelTree:
-        options = single_tree_options(Y.shape[1])
+    def _fit_tree(self, rows: Rows, rng: np.random.Generator) -> LinearLabelTree:
+        options = single_tree_options(rows.n_labels)
         tree = LinearLabelTree(normalize=False, n_jobs=self.n_jobs, **options)
-        tree._fit(X, Y, rng)
+        tree._fit_rows(rows, rng)
         return tree
 
     def _calibrate(self, X: Matrix, Y: csr_array) -> None:
@@ -142,8 +142,13 @@ class CalibratedTree(LabelRanker):
         return scores if self.calibration_ is None else self.calibration_.probabilities(scores)
 
 
-def _with_lost_labels(Y: csr_array, held_out: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows with a label that no row would be left of."""
-    left = label_counts(Y[np.flatnonzero(~held_out)])
-    lost = ((label_counts(Y) > 0) & (left == 0)).astype(np.float32)
-    return (Y @ lost) > 0
+def _without_lost_labels(
+    rows: Rows, held_out: NDArray[np.bool_], counts: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Rows held out, but for those with a label of which no other row would be left."""
+    (Y,) = rows.only(held_out).gathered("Y")
+    here = label_counts(Y)
+    lost = ((here > 0) & (here == counts)).astype(np.float32)
+    kept = held_out.copy()
+    kept[held_out] = (Y @ lost) == 0
+    return kept

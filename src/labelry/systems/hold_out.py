@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from labelry.linalg.rows import Matrix
+from labelry.linalg.rows import Block, Matrix, Rows, StreamedRows
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -78,6 +78,17 @@ def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
     rows, short, long = ((A.indptr, A.indices, A.data) for A in (X, prefix, lists))
     _group_rows(*rows, *short, *long, similarity, _WINDOW, group)
     return group
+
+
+def near_duplicates_of(rows: Rows, similarity: float = 0.9) -> I32:
+    """As `near_duplicates`; where rows are not in memory, for each block of them by itself."""
+    if not isinstance(rows, StreamedRows):
+        return near_duplicates(rows.gathered("X")[0], similarity)
+
+    def groups(block: Block) -> I32:
+        return near_duplicates(block.X, similarity) + np.int32(block.start)
+
+    return np.concatenate(list(rows.map_blocks(groups)))
 
 
 def _tail_energy(X: csr_array) -> NDArray[np.float64]:

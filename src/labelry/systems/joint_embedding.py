@@ -146,13 +146,12 @@ def rembrandt_start(
     X: Matrix, Y: csr_array, dim: int, n_jobs: int | None, rng: np.random.Generator
 ) -> JointMap:
     """W and V of the randomized embedding: a regressor, and the label vectors it predicts."""
-    rows = Rows(X, Y, n_jobs=n_jobs)
-    ridge = Ridge(rows)
+    ridge = Ridge(Rows(X, Y, n_jobs=n_jobs))
     V = rembrandt(ridge, dim, rng=rng).vectors
     if not V.shape[1]:  # no labels at all, or no features
         V = np.zeros((Y.shape[1], 1), dtype=np.float32)
     with phase("regressor"):
-        return JointMap(ridge.solve(V, usual_ridge(rows)), V)
+        return JointMap(ridge.solve(V, usual_ridge(ridge)), V)
 
 
 class JointEmbedding(RankingEmbedding):
@@ -395,8 +394,8 @@ class SequentialEmbedding(RankingEmbedding):
         # V'DV = I makes labels that are rarely confused very long: directions are what counts.
         # Constraint 6 has a margin of 1 only where vectors are long enough to have it.
         V = np.float32(_LENGTH) * scaled_rows(V)
-        rows = Rows(X, Y, n_jobs=self.n_jobs)
-        start = JointMap(Ridge(rows).solve(V, usual_ridge(rows)), V)
+        ridge = Ridge(Rows(X, Y, n_jobs=self.n_jobs))
+        start = JointMap(ridge.solve(V, usual_ridge(ridge)), V)
         # |Wx - V_j|^2 = |Wx|^2 - 2 ((Wx)'V_j - |V_j|^2 / 2): an inner product with an offset.
         violations = LabelViolations(
             Y,
@@ -407,9 +406,13 @@ class SequentialEmbedding(RankingEmbedding):
         )
         self._learn(X, Y, start, violations, rng, fixed_vectors=True)
 
-    @staticmethod
-    def _offset(V: F32) -> F32:
-        return -0.5 * np.einsum("ij,ij->i", V, V)
+    def _offset(self, V: F32) -> F32:
+        offset = -0.5 * np.einsum("ij,ij->i", V, V)
+        # A label without rows is confused with none: its vector of zeros would be the nearest of
+        # all rows that are not near any label.
+        if self.label_counts_.any():
+            offset[self.label_counts_ == 0] = -np.inf
+        return offset
 
     def _ranked(self, Z: F32, k: int) -> tuple[Ints, F32]:
         V = self.label_embedding_

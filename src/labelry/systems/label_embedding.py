@@ -222,7 +222,7 @@ class Rembrandt(LabelRanker):
             embedding = self._embedding(ridge, dim, rng)
         with phase("regressor"):
             regressor = ridge.solve(
-                embedding.vectors, self._regressor_ridge(rows), start=embedding.start
+                embedding.vectors, self._regressor_ridge(ridge), start=embedding.start
             )
         return regressor, embedding
 
@@ -247,7 +247,8 @@ class Rembrandt(LabelRanker):
         Z = np.empty((rows.n_rows, V.shape[1]), dtype=np.float32)
         fold = rng.permutation(rows.n_rows) % _N_FOLDS
         for unseen in (fold == f for f in range(_N_FOLDS)):
-            W = Ridge(rows.weighted(~unseen)).solve(V, self._regressor_ridge(rows))
+            ridge = Ridge(rows.weighted(~unseen))
+            W = ridge.solve(V, self._regressor_ridge(ridge))
             Z[unseen] = _embedded_by(W, rows.only(unseen))
         return Z
 
@@ -262,10 +263,10 @@ class Rembrandt(LabelRanker):
             rng=rng,
         )
 
-    def _regressor_ridge(self, rows: Rows) -> float:
+    def _regressor_ridge(self, ridge: Ridge) -> float:
         if self.regressor_regularization is not None:
             return self.regressor_regularization
-        return usual_ridge(rows)
+        return usual_ridge(ridge)
 
     def _require_embedded(self, rows: Rows, dim: int) -> None:
         """Refuse a decoder that keeps embedded rows if these do not fit."""

@@ -12,7 +12,7 @@ from labelry.checks import check_at_least, check_one_of
 from labelry.embeddings.joint import JointMap, random_start, unit_start
 from labelry.embeddings.violations import Paths, TreeViolations
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix
+from labelry.linalg.rows import Matrix, Rows
 from labelry.systems.joint_embedding import RankingEmbedding, Start, rembrandt_start
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import beam_search_vectors
@@ -121,8 +121,7 @@ class LabelEmbeddingTree(RankingEmbedding):
         X = self._scaled(X)
         self.tree_ = choose_tree(
             self.tree,
-            X,
-            Y,
+            Rows(X, Y, n_jobs=self.n_jobs),
             self.classes_,
             branching=self.branching,
             depth=self.depth,

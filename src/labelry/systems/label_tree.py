@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, issparse
 from labelry.checks import check_at_least, check_one_of
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.linalg.rows import Matrix, Rows, scaled_rows
 from labelry.metrics import precision_at_k
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import Link, beam_search
@@ -125,8 +125,7 @@ class LabelTree(LabelRanker):
         X = self._scaled(X)
         self.tree_ = choose_tree(
             self.tree,
-            X,
-            Y,
+            Rows(X, Y, n_jobs=self.n_jobs),
             self.classes_,
             branching=self.branching,
             depth=self.depth,
@@ -242,12 +241,13 @@ class LabelTree(LabelRanker):
         """Shift and scale of the columns of a dense X, so that rows have about unit length."""
         self.shift_, self.scale_ = None, None
         if self.normalize and not issparse(X):
-            self.shift_ = X.mean(axis=0)
-            deviation = X.std(axis=0) * np.float32(np.sqrt(X.shape[1]))
-            constant = deviation <= 1e-6 * np.abs(self.shift_)
-            self.scale_ = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation)).astype(
-                np.float32
-            )
+            # In double: squares of large and of small values do not fit in float32.
+            mean = X.mean(axis=0, dtype=np.float64)
+            variance = np.einsum("ij,ij->j", X, X, dtype=np.float64) / X.shape[0] - mean**2
+            deviation = np.sqrt(np.maximum(variance, 0) * X.shape[1])
+            constant = deviation <= 1e-6 * np.abs(mean)
+            scale = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
+            self.shift_, self.scale_ = mean.astype(np.float32), scale.astype(np.float32)
 
     def _scaled(self, X: Matrix) -> Matrix:
         if not self.normalize:

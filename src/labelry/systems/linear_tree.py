@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array, hstack, issparse
 from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import check_at_least, check_one_of, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.dual_descent import LOSSES, Loss
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.linalg.rows import Block, Matrix, Rows, scaled_rows, summed
 from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
@@ -27,6 +27,7 @@ Ints = NDArray[np.integer]
 
 _FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and quick enough
 _JOINT = {"copies": 1, "prune": 0.15}
+_COPIES = 3  # of label centroids, to cluster them
 _TOLERANCE = 0.1
 _MAX_SWEEPS = 20
 _VECTOR_DIM = 100  # of label vectors
@@ -138,16 +139,15 @@ class LinearLabelTree(LabelRanker):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
         self._check_parameters()
-        X = self._scaled(X)
-        self.n_columns_ = X.shape[1]
-        trees = self._trees(X, Y, rng)
+        rows = (rows.unit() if self.normalize else rows).held()
+        self.n_columns_ = rows.n_features
+        trees = self._trees(rows, rng)
         self.tree_ = trees[0] if len(trees) == 1 else side_by_side(trees)
         self.roots_ = np.arange(len(trees), dtype=np.int32) + (len(trees) > 1)
         self.weights_ = train_linear(
-            X,
-            Y,
+            rows,
             self.tree_,
             self.roots_,
             loss=self.loss,
@@ -159,30 +159,32 @@ class LinearLabelTree(LabelRanker):
             n_jobs=resolve_jobs(self.n_jobs),
         )
 
-    def _trees(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> list[Tree]:
+    def _trees(self, rows: Rows, rng: np.random.Generator) -> list[Tree]:
         if self.depth == 1 or not isinstance(self.tree, str):
             depths = [self.depth or 2]  # more of them would all be the same
         elif self.depth is not None:
             depths = [self.depth] * self.n_trees
         else:
-            depths = [1 if Y.shape[1] <= _FEW_LABELS else 2] + [2] * (self.n_trees - 1)
+            depths = [1 if rows.n_labels <= _FEW_LABELS else 2] + [2] * (self.n_trees - 1)
         V = None
         if isinstance(self.tree, str) and self.tree == "centroids":
             with phase("label centroids"):
-                V = Y.T @ X
-        return [self._one_tree(X, Y, V, depth, rng) for depth in depths]
+                V = summed(rows.map_blocks(_centroids))
+            rows.require(
+                _COPIES * 8 * (V.nnz if issparse(V) else V.size),
+                f"a tree of the centroids of {rows.n_labels:,} labels",
+                "give more memory, or another tree, such as rembrandt",
+            )
+        return [self._one_tree(rows, V, depth, rng) for depth in depths]
 
-    def _one_tree(
-        self, X: Matrix, Y: csr_array, V: Matrix | None, depth: int, rng: np.random.Generator
-    ) -> Tree:
-        branching = self.branching or max(2, int(2 * Y.shape[1] ** (1.0 / depth)))
+    def _one_tree(self, rows: Rows, V: Matrix | None, depth: int, rng: np.random.Generator) -> Tree:
+        branching = self.branching or max(2, int(2 * rows.n_labels ** (1.0 / depth)))
         if V is not None:
             shape = {"branching": branching, "depth": depth, "copies": self.copies}
             return shallow_tree(V, **shape, rng=rng, n_jobs=self.n_jobs)
         return choose_tree(
             self.tree,  # type: ignore[arg-type]
-            X,
-            Y,
+            rows,
             self.classes_,
             branching=branching,
             depth=depth,
@@ -255,3 +257,8 @@ class LinearLabelTree(LabelRanker):
         if self.depth is not None:
             check_at_least("depth", self.depth, 1)
         check_positive("C", self.C)
+
+
+def _centroids(block: Block) -> Matrix:
+    """Sum of the rows of each label, (n_labels, n_features)."""
+    return csr_array(block.side("Y").T) @ block.X  # as CSR it is Y that is converted, not X

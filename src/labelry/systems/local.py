@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextvars import Context
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from threadpoolctl import threadpool_limits
 
-from labelry.linalg.clusters import nearest_centre, unit_centres
+from labelry.linalg.clusters import cluster_sums, nearest_centre, unit_centres, unit_columns
 from labelry.linalg.parallel import stream
-from labelry.linalg.rows import Matrix
+from labelry.linalg.rows import Block, Matrix, Rows, StreamedRows, summed
+from labelry.memory import available
 from labelry.progress import phase
 from labelry.trees.cluster import Sets, split_sets
 
@@ -29,6 +31,8 @@ T = TypeVar("T")
 _CLUSTER_ROWS = 6000  # section 3 of the paper
 _BALANCE = 2.0  # most that the sizes of two clusters differ by, as a factor
 _N_LEARNERS = 5
+_MOST_CLUSTERED = 1 << 22  # entries of the rows that are clustered: 32 MiB
+_SHARE = 12  # of the memory: the rows of the clusters that are gathered together
 
 
 def ensemble_size(n_rows: int, n_clusters: int | None, n_learners: int | None) -> tuple[int, int]:
@@ -37,13 +41,34 @@ def ensemble_size(n_rows: int, n_clusters: int | None, n_learners: int | None) -
     return n_clusters, n_learners or (_N_LEARNERS if n_clusters > 1 else 1)
 
 
+def n_stored(rows: Rows) -> int:
+    """Entries of X that are stored, and one for each row."""
+    return sum(rows.map_blocks(_n_stored))
+
+
+def _n_stored(block: Block) -> int:
+    return int(block.X.nnz if issparse(block.X) else block.X.size) + block.n_rows
+
+
 def make_partitions(
-    X: Matrix, n_clusters: int, n_learners: int, *, rng: np.random.Generator, n_jobs: int
+    rows: Rows, n_clusters: int, n_learners: int, *, rng: np.random.Generator, n_jobs: int
 ) -> list[Sets]:
     """Rows of unit length (or zero) in clusters, once for each learner.
 
-    Balanced, so that no cluster is a large one.
+    Balanced, so that no cluster is a large one. Of very many rows some are clustered, drawn at
+    random, and each of the others goes to the cluster whose centre is nearest.
     """
+    size = n_stored(rows)
+    rows.require(
+        4 * rows.n_features * n_clusters + 2 * 8 * min(size, _MOST_CLUSTERED),
+        f"clustering rows of {rows.n_features:,} features in {n_clusters} clusters",
+        "give more memory, or fewer clusters",
+    )
+    drawn = None
+    if size > _MOST_CLUSTERED:
+        n_drawn = max(rows.n_rows * _MOST_CLUSTERED // size, n_clusters)
+        drawn = rng.permutation(rows.n_rows) < n_drawn
+    (X,) = rows.gathered("X") if drawn is None else rows.only(drawn).gathered("X")
     whole = Sets(np.arange(X.shape[0], dtype=np.int32), np.array([0, X.shape[0]]))
     partitions = []
     with phase("clustering", n_learners, "learners") as advance:
@@ -54,13 +79,46 @@ def make_partitions(
                 )
             )
             advance(1)
-    return partitions
+        return partitions if drawn is None else _with_others(partitions, X, drawn, rows)
+
+
+def _with_others(
+    partitions: list[Sets], X: Matrix, drawn: NDArray[np.bool_], rows: Rows
+) -> list[Sets]:
+    """Partitions of all rows from those of the rows X that were drawn."""
+    of_drawn = [_cluster_of(sets) for sets in partitions]
+    n_clusters = len(partitions[0].sizes)
+    centres = [unit_centres(X, cluster, n_clusters) for cluster in of_drawn]
+    n_jobs = rows.n_jobs
+
+    def nearest(block: Block) -> list[I32]:
+        return [nearest_centre(block.X, C, n_jobs) for C in centres]
+
+    found = []
+    for own, parts in zip(of_drawn, zip(*rows.map_blocks(nearest), strict=True), strict=True):
+        cluster = np.concatenate(parts)
+        cluster[drawn] = own  # so that no cluster is empty
+        found.append(_sets(cluster, n_clusters))
+    return found
+
+
+def _cluster_of(sets: Sets) -> I32:
+    """The cluster of each row."""
+    cluster = np.empty(len(sets.members), dtype=np.int32)
+    cluster[sets.members] = np.repeat(np.arange(len(sets.sizes)), sets.sizes)
+    return cluster
+
+
+def _sets(cluster: I32, n_clusters: int) -> Sets:
+    """The rows of each cluster."""
+    sizes = np.bincount(cluster, minlength=n_clusters)
+    members = np.argsort(cluster, kind="stable").astype(np.int32)
+    return Sets(members, np.concatenate([[0], np.cumsum(sizes)]))
 
 
 def fit_clusters(
     fit: Callable[[Matrix, csr_array, np.random.Generator, int], T],
-    X: Matrix,
-    Y: csr_array,
+    rows: Rows,
     partitions: list[Sets],
     *,
     rng: np.random.Generator,
@@ -68,13 +126,14 @@ def fit_clusters(
 ) -> list[list[T]]:
     """``fit(X[rows], Y[rows], rng, n_jobs)`` for each cluster of each learner.
 
-    A thread for each cluster if there are enough of them, otherwise all threads for one.
+    A thread for each cluster if there are enough of them, otherwise all threads for one. Rows that
+    are not in memory are gathered for as many clusters at a time as have room there.
     """
     members = [sets.members[a:b] for sets in partitions for a, b in pairwise(sets.bounds.tolist())]
     outer = n_jobs if len(members) >= n_jobs else 1
     tasks = (
-        (X[rows], Y[rows], generator, n_jobs // outer)
-        for rows, generator in zip(members, rng.spawn(len(members)), strict=True)
+        (*task, generator, n_jobs // outer)
+        for task, generator in zip(_gathered(rows, members), rng.spawn(len(members)), strict=True)
     )
 
     def unseen(*task: Any) -> T:
@@ -85,18 +144,39 @@ def fit_clusters(
         threadpool_limits(limits=n_jobs // outer),
         phase("local embeddings", sum(map(len, members)), "rows") as advance,
     ):
-        for rows, result in zip(members, stream(unseen, tasks, outer), strict=True):
+        for mine, result in zip(members, stream(unseen, tasks, outer), strict=True):
             fitted.append(result)
-            advance(len(rows))
+            advance(len(mine))
     n_clusters = len(members) // len(partitions)
     return [fitted[i : i + n_clusters] for i in range(0, len(fitted), n_clusters)]
 
 
-def cluster_centres(X: Matrix, sets: Sets) -> Matrix:
+def _gathered(rows: Rows, members: list[I32]) -> Iterator[tuple[Matrix, csr_array]]:
+    """X and Y of each of these sets of rows, in their order."""
+    rows = rows.held()
+    if not isinstance(rows, StreamedRows):
+        X, Y = rows.gathered("X", "Y")
+        yield from ((X[mine], Y[mine]) for mine in members)
+        return
+    room = (rows.memory or available() // 2) // _SHARE
+    n_bytes = np.cumsum([len(mine) * (rows.n_bytes / rows.n_rows) for mine in members])
+    for _, batch in groupby(zip(n_bytes // room, members, strict=True), key=itemgetter(0)):
+        chosen = [mine for _, mine in batch]
+        keep = np.zeros(rows.n_rows, dtype=bool)
+        keep[np.concatenate(chosen)] = True
+        X, Y = rows.only(keep).gathered("X", "Y")
+        numbers = np.flatnonzero(keep)
+        yield from ((X[i], Y[i]) for i in (np.searchsorted(numbers, mine) for mine in chosen))
+
+
+def cluster_centres(rows: Rows, sets: Sets) -> Matrix:
     """Unit centres of the clusters as columns (n_features, n_clusters)."""
-    cluster = np.empty(X.shape[0], dtype=np.int32)
-    cluster[sets.members] = np.repeat(np.arange(len(sets.sizes)), sets.sizes)
-    return unit_centres(X, cluster, len(sets.sizes))
+    cluster, n_clusters = _cluster_of(sets), len(sets.sizes)
+
+    def sums(block: Block) -> Matrix:
+        return cluster_sums(block.X, cluster[block.start : block.start + block.n_rows], n_clusters)
+
+    return unit_columns(summed(rows.map_blocks(sums)))
 
 
 def by_cluster(X: Matrix, centres: Matrix, n_jobs: int) -> Iterator[tuple[int, Ints]]:

@@ -12,7 +12,7 @@ from labelry import memory
 from labelry.checks import check_at_least
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, product, scaled_rows
+from labelry.linalg.rows import Matrix, Rows, product, scaled_rows
 from labelry.linalg.topk import topk_blocks
 from labelry.state import storable
 from labelry.systems.leml import LEML
@@ -77,12 +77,12 @@ class LEMLLearner(NamedTuple):
         )
 
 
-def make_learner(X: Matrix, sets: Sets, clusters: list[LEMLCluster]) -> LEMLLearner:
+def make_learner(rows: Rows, sets: Sets, clusters: list[LEMLCluster]) -> LEMLLearner:
     """A learner from its clusters, in the order of their rows in `sets`."""
     features, W, intercept, labels, H = zip(*clusters, strict=True)
     rank = max(map(len, intercept))
     return LEMLLearner(
-        cluster_centres(X, sets),
+        cluster_centres(rows, sets),
         np.concatenate(features),
         np.cumsum([0, *map(len, features)]),
         np.concatenate([_widened(part, rank) for part in W]),
@@ -174,11 +174,12 @@ class LocalLEML(LabelRanker):
         n_jobs = resolve_jobs(self.n_jobs)
         n_clusters, n_learners = ensemble_size(X.shape[0], self.n_clusters, self.n_learners)
         self._require_memory(X, Y, n_clusters, n_learners)
-        unit = X if self.normalize else scaled_rows(X)
+        rows = Rows(X, Y, n_jobs=self.n_jobs)
+        unit = rows if self.normalize else rows.unit()
         partitions = make_partitions(unit, n_clusters, n_learners, rng=rng, n_jobs=n_jobs)
-        fitted = fit_clusters(self._fit_cluster, X, Y, partitions, rng=rng, n_jobs=n_jobs)
+        fitted = fit_clusters(self._fit_cluster, rows, partitions, rng=rng, n_jobs=n_jobs)
         self.learners_ = [
-            make_learner(X, sets, clusters)
+            make_learner(rows, sets, clusters)
             for sets, clusters in zip(partitions, fitted, strict=True)
         ]
 

@@ -14,7 +14,7 @@ from labelry.decoders.neighbours import Neighbours, all_votes, half_whitening, v
 from labelry.embeddings.sleec import neighbour_gram, regress, svp
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, consecutive_rows, scaled_rows
+from labelry.linalg.rows import Matrix, Rows, consecutive_rows, scaled_rows
 from labelry.state import storable
 from labelry.systems.local import (
     by_cluster,
@@ -22,6 +22,7 @@ from labelry.systems.local import (
     ensemble_size,
     fit_clusters,
     make_partitions,
+    n_stored,
     on_columns,
     used_columns,
 )
@@ -82,11 +83,11 @@ class Learner(NamedTuple):
         )
 
 
-def make_learner(X: Matrix, sets: Sets, clusters: list[Cluster]) -> Learner:
+def make_learner(rows: Rows, sets: Sets, clusters: list[Cluster]) -> Learner:
     """A learner from its clusters, in the order of their rows in `sets`."""
     features, coef, intercept, points, scale = zip(*clusters, strict=True)
     return Learner(
-        cluster_centres(X, sets),
+        cluster_centres(rows, sets),
         sets.members,
         sets.bounds,
         np.concatenate(features),
@@ -200,21 +201,22 @@ class SLEEC(LabelRanker):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
         self._check_parameters()
-        X = scaled_rows(X) if self.normalize else X
-        n, n_jobs = X.shape[0], resolve_jobs(self.n_jobs)
+        rows = (rows.unit() if self.normalize else rows).held()
+        n, n_jobs = rows.n_rows, resolve_jobs(self.n_jobs)
         n_clusters, n_learners = ensemble_size(n, self.n_clusters, self.n_learners)
-        unit = X if self.normalize else scaled_rows(X)
+        unit = rows if self.normalize else rows.unit()
         partitions = make_partitions(unit, n_clusters, n_learners, rng=rng, n_jobs=n_jobs)
-        self._require_memory(X, n_learners, max(int(sets.sizes.max()) for sets in partitions))
+        self._require_memory(rows, partitions)
         # Alg. 1, lines 2-8 for the clusters of all learners.
-        fitted = fit_clusters(self._fit_cluster, X, Y, partitions, rng=rng, n_jobs=n_jobs)
+        fitted = fit_clusters(self._fit_cluster, rows, partitions, rng=rng, n_jobs=n_jobs)
         self.errors_ = np.array([[error for _, error in learner] for learner in fitted])
         self.learners_ = [
-            make_learner(X, sets, [cluster for cluster, _ in learner])
+            make_learner(rows, sets, [cluster for cluster, _ in learner])
             for sets, learner in zip(partitions, fitted, strict=True)
         ]
+        (Y,) = rows.gathered("Y")
         self.labels_ = csr_array(
             (Y.data, Y.indices, np.append(Y.indptr, Y.indptr[-1:])), shape=(n + 1, Y.shape[1])
         )
@@ -292,10 +294,11 @@ class SLEEC(LabelRanker):
             return self.keep_weights
         return 1.0 if n_features <= _FEW_FEATURES else 0.1
 
-    def _require_memory(self, X: Matrix, n_learners: int, largest: int) -> None:
+    def _require_memory(self, rows: Rows, partitions: list[Sets]) -> None:
         """Of a learner: its points and weights. Of a thread: a Gram matrix and its factor."""
-        n, d = X.shape
-        weights = min(X.nnz, d * n) if issparse(X) else d
+        n, d, n_learners = rows.n_rows, rows.n_features, len(partitions)
+        weights = min(n_stored(rows), d * len(partitions[0].sizes))
+        largest = max(int(sets.sizes.max()) for sets in partitions)
         learner = 4 * self._dim() * (n + 2 * self._kept(d) * weights)
         thread = 16 * min(largest, 4096) ** 2
         memory.require(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,7 +19,7 @@ from labelry.data.text import TextFeatures
 from labelry.decoders.growth import widened
 from labelry.estimator import LabelRanker, encoded, labels_of, rows_of
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
+from labelry.linalg.rows import Matrix, Rows, as_matrix, scaled_rows
 from labelry.state import storable
 from labelry.systems.blend import Blend
 from labelry.systems.calibrated_tree import CalibratedTree
@@ -39,6 +39,7 @@ QUALITIES = ("fast", "balanced", "best")
 _BALANCED = {"n_trees": 1, "embedding_dim": 50, "n_neighbors": 50, "n_candidates": 20}
 _BEST = {"n_trees": 3}
 
+_COPIES = 3  # of the rows that a blend makes
 _MOST_LABELS = 100  # of a row that a threshold chooses from
 _FEW_TEXTS = 1_000  # of which words that occur once are kept
 _SHORT_TEXT = 200  # mean characters up to which pairs of words are worth their time
@@ -134,6 +135,18 @@ class Tagger(LabelRanker):
         """As `fit`, from what was read from a file."""
         return self._fit_named(rows_of(dataset), *labels_of(dataset), names)
 
+    def fit_rows(
+        self,
+        rows: Rows,
+        *,
+        label_names: Sequence[str] | None = None,
+        text_features: TextFeatures | None = None,
+    ) -> Self:
+        """As of other systems; "fast" learns by passes, the others need the rows in memory."""
+        self._check_parameters()
+        self.names_: NDArray[Any] | None = None
+        return super().fit_rows(rows, label_names=label_names, text_features=text_features)
+
     def predict(
         self, X: Any, k: int | None = None, threshold: float | None = None
     ) -> list[list[tuple[Any, float]]]:
@@ -223,7 +236,7 @@ class Tagger(LabelRanker):
     ) -> Self:
         start = time.perf_counter()
         self._check_parameters()
-        self.names_: NDArray[Any] | None = None
+        self.names_ = None
         if names:
             if self.quality == "fast":
                 raise ValueError("names need quality balanced or best, got fast")
@@ -244,18 +257,15 @@ class Tagger(LabelRanker):
         self.text_features_.fit([*documents, *filter(None, self.names_)])
         return self.text_features_.transform(documents)
 
-    def _fit(
-        self, X: Matrix, Y: csr_array, rng: np.random.Generator, start: float | None = None
-    ) -> None:
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator, start: float | None = None) -> None:
         names = self._name_features()
         seed = int(rng.integers(2**31))
-        self.chosen_ = self._choose(
-            X, Y, names, rng, time.perf_counter() if start is None else start
-        )
-        if self.chosen_.n_rows < X.shape[0]:
-            rows = np.sort(rng.choice(X.shape[0], self.chosen_.n_rows, replace=False))
-            X, Y = X[rows], Y[rows]
-        self.model_ = self._fit_quality(self.chosen_.quality, X, Y, names, seed)
+        start = time.perf_counter() if start is None else start
+        self.chosen_ = self._choose(rows, names, rng, start)
+        if self.chosen_.n_rows < rows.n_rows:
+            chosen = rng.choice(rows.n_rows, self.chosen_.n_rows, replace=False)
+            rows = _some(rows, chosen)
+        self.model_ = self._fit_quality(self.chosen_.quality, rows, names, seed)
 
     def _name_features(self) -> csr_array | None:
         if self.names_ is None:
@@ -265,27 +275,21 @@ class Tagger(LabelRanker):
         return self.text_features_.transform(self.names_.tolist())
 
     def _choose(
-        self,
-        X: Matrix,
-        Y: csr_array,
-        names: csr_array | None,
-        rng: np.random.Generator,
-        start: float,
+        self, rows: Rows, names: csr_array | None, rng: np.random.Generator, start: float
     ) -> Choice:
         """The quality asked for, or what the budget allows."""
         if self.budget is None:
-            return Choice(self.quality, X.shape[0], {})
-        order = rng.permutation(X.shape[0])
+            return Choice(self.quality, rows.n_rows, {})
+        order = rng.permutation(rows.n_rows)
 
         def fit(quality: str, n_rows: int) -> None:
-            rows = np.sort(order[:n_rows])
-            self._fit_quality(quality, X[rows], Y[rows], names, seed=0)
+            self._fit_quality(quality, _some(rows, order[:n_rows]), names, seed=0)
 
         downwards = QUALITIES[QUALITIES.index(self.quality) :: -1]
         budget = as_seconds(self.budget)
-        choice = choose(downwards, X.shape[0], start + budget, fit)
-        if choice.quality != self.quality or choice.n_rows < X.shape[0]:
-            lost = _given_up(self.quality, names is not None, choice, X.shape[0])
+        choice = choose(downwards, rows.n_rows, start + budget, fit)
+        if choice.quality != self.quality or choice.n_rows < rows.n_rows:
+            lost = _given_up(self.quality, names is not None, choice, rows.n_rows)
             warnings.warn(
                 f"for the budget of {budget:g} s these are given up: {lost}; with all rows it "
                 f"would take: {choice.described()}",
@@ -294,7 +298,7 @@ class Tagger(LabelRanker):
         return choice
 
     def _fit_quality(
-        self, quality: str, X: Matrix, Y: csr_array, names: csr_array | None, seed: int
+        self, quality: str, rows: Rows, names: csr_array | None, seed: int
     ) -> CalibratedTree | Blend:
         common: dict[str, Any] = {
             "objective": self.objective,
@@ -302,7 +306,13 @@ class Tagger(LabelRanker):
             "n_jobs": self.n_jobs,
         }
         if quality == "fast":
-            return CalibratedTree(**common).fit(X, Y)
+            return CalibratedTree(**common).fit_rows(rows)
+        rows.require(
+            _COPIES * rows.n_bytes,
+            f"quality {quality}, which has all rows in memory,",
+            "give more memory, or quality fast, which does not",
+        )
+        X, Y = rows.gathered("X", "Y")
         parts: dict[str, Any] = _BALANCED if quality == "balanced" else _BEST
         return Blend(**parts, **common).fit(X, Y, label_features=names)
 
@@ -380,6 +390,12 @@ def _check_names(names: Mapping[Any, str], known: list[Any]) -> None:
             raise ValueError(f"names must have labels such as {known[0]!r}, got {label!r}")
         if not isinstance(name, str):
             raise ValueError(f"names must be texts, but that of {label!r} is {name!r}")
+
+
+def _some(rows: Rows, numbers: Ints) -> Rows:
+    keep = np.zeros(rows.n_rows, dtype=bool)
+    keep[numbers] = True
+    return rows.only(keep)
 
 
 def _given_up(quality: str, named: bool, choice: Choice, n_rows: int) -> str:

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from labelry.baselines import OneVsRest
 from labelry.checks import check_at_least, check_one_of
 from labelry.embeddings.rembrandt import rembrandt
+from labelry.estimator import in_memory
 from labelry.linalg.rows import Matrix, Rows
 from labelry.linalg.solve import Ridge
 from labelry.progress import phase
@@ -37,8 +38,7 @@ def check_tree_choice(tree: object, branching: int | None, *more_learners: str) 
 
 def choose_tree(
     tree: TreeChoice,
-    X: Matrix,
-    Y: csr_array,
+    rows: Rows,
     names: NDArray[Any],
     *,
     branching: int | None,
@@ -57,7 +57,7 @@ def choose_tree(
     depth : int
         Most edges from the root to a leaf.
     """
-    n_labels = Y.shape[1]
+    n_labels = rows.n_labels
     if isinstance(tree, Tree):
         if tree.check().n_labels != n_labels:
             raise ValueError(f"tree has {tree.n_labels} labels but Y has {n_labels}")
@@ -69,9 +69,10 @@ def choose_tree(
         return random_tree(n_labels, branching=branching, depth=depth, rng=rng)
     shape = {"branching": branching, "depth": depth, "balance": _BALANCE, "n_jobs": n_jobs}
     if tree == "confusion":
+        X, Y = in_memory(rows, "a tree of confusions")
         A = surrogate_confusion(X, Y, min(_N_CONFUSED, n_labels), n_jobs, rng)
         return spectral_tree(A, rng=rng, **shape)  # type: ignore[arg-type]
-    embedding = rembrandt(Ridge(Rows(X, Y, n_jobs=n_jobs)), min(_EMBEDDING_DIM, n_labels), rng=rng)
+    embedding = rembrandt(Ridge(rows), min(_EMBEDDING_DIM, n_labels), rng=rng)
     # Directions count by how well they are predicted; the weak ones are noise.
     V = embedding.vectors * np.maximum(embedding.values, 0)
     return balanced_tree(V, rng=rng, **shape)  # type: ignore[arg-type]

@@ -13,14 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
-from labelry.linalg.parallel import balanced_spans, run
+from labelry.linalg.parallel import balanced_spans, run, spans
 from labelry.linalg.rows import Matrix
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
+Ints = NDArray[np.integer]
 
 _MAX_STEPS = 20
 _GAIN = 1e-3  # relative gain of the objective below which the clusters are final
@@ -81,13 +82,22 @@ def split_sets(
     rows = V[sets.members]  # in the order of the sets, for they are read many times
     chance = rng.random((len(n_parts), _TRIALS * int(n_parts.max())), dtype=np.float32)
     part = np.zeros(len(sets.members), dtype=np.int32)
-    spans = balanced_spans(sets.bounds, _SPANS_PER_JOB * n_jobs if n_jobs > 1 else 1)
+    pieces = balanced_spans(sets.bounds, _SPANS_PER_JOB * n_jobs if n_jobs > 1 else 1)
     arguments = (*_flat(rows), sets.bounds, n_parts, least, most, chance, part)
-    run(cluster_sets, [(*arguments, *span) for span in spans], n_jobs)
+    run(cluster_sets, [(*arguments, *piece) for piece in pieces], n_jobs)
     part += np.repeat(np.cumsum(n_parts) - n_parts, sets.sizes).astype(np.int32)
     sizes = np.bincount(part, minlength=int(n_parts.sum()))
     order = np.argsort(part, kind="stable")
     return Sets(sets.members[order], np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def sparse_products(A: csr_array, C: csr_array, rows: slice, n_jobs: int) -> F32:
+    """``A[rows] @ C`` as a dense array, of sparse matrices."""
+    out = np.zeros((rows.stop - rows.start, C.shape[1]), dtype=np.float32)
+    arguments = (A.indptr, A.indices, A.data, C.indptr, C.indices, C.data, rows.start, out)
+    tasks = [(*arguments, *span) for span in spans(len(out), n_jobs)]
+    run(_add_products, tasks, n_jobs)
+    return out
 
 
 def _limits(sizes: I64, n_parts: I64, balance: float) -> tuple[I64, I64]:
@@ -104,6 +114,26 @@ def _flat(V: Matrix) -> tuple[I64, I32, F32, int]:
         return V.indptr.astype(np.int64), V.indices, V.data, V.shape[1]
     indptr = np.arange(V.shape[0] + 1, dtype=np.int64) * V.shape[1]
     return indptr, np.empty(0, dtype=np.int32), V.reshape(-1), V.shape[1]
+
+
+@njit(nogil=True, cache=True)
+def _add_products(
+    indptr: Ints,
+    indices: I32,
+    data: F32,
+    C_indptr: Ints,
+    C_indices: I32,
+    C_data: F32,
+    first: int,
+    out: F32,
+    row0: int,
+    row1: int,
+) -> None:
+    """``out[i] += a' C`` with row ``first + i`` of the left matrix, for i from row0 to row1."""
+    for i in range(row0, row1):
+        for p in range(indptr[first + i], indptr[first + i + 1]):
+            for q in range(C_indptr[indices[p]], C_indptr[indices[p] + 1]):
+                out[i, C_indices[q]] += data[p] * C_data[q]
 
 
 @njit(nogil=True, cache=True)

@@ -17,7 +17,7 @@ from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
 from labelry.linalg.spectral import affinity_eigenpairs
 from labelry.linalg.topk import topk_blocks
 from labelry.progress import phase
-from labelry.trees.cluster import Sets, even_cuts, split_sets
+from labelry.trees.cluster import Sets, even_cuts, sparse_products, split_sets
 from labelry.trees.structure import Tree
 
 F32 = NDArray[np.float32]
@@ -232,20 +232,20 @@ def _joint(tree: Tree, V: Matrix, copies: int, n_jobs: int) -> Tree:
         return tree
     ones = np.ones(len(own), dtype=np.float32)
     members = csr_array((ones, (own, np.arange(len(own)))), shape=(len(clusters), len(own)))
-    centers = scaled_rows(members @ V)
+    centers = scaled_rows(members @ V).T
+    sparse = csr_array(centers) if issparse(V) else None
     to_own = np.empty(len(own), dtype=np.float32)
 
     def closeness(rows: slice) -> F32:
-        S = V[rows] @ centers.T
-        S = S.toarray() if issparse(S) else S
+        S = V[rows] @ centers if sparse is None else sparse_products(V, sparse, rows, n_jobs)
         each = np.arange(len(S)), own[rows]
         to_own[rows] = S[each]
         S[each] = -np.inf
         return S
 
-    near, cosine = topk_blocks(
-        closeness, len(own), len(clusters), min(copies, len(clusters) - 1), n_jobs
-    )
+    n_near = min(copies, len(clusters) - 1)
+    with phase("labels in further clusters"):
+        near, cosine = topk_blocks(closeness, len(own), len(clusters), n_near, n_jobs)
     label, place = np.nonzero((cosine > 0) & (cosine >= _CLOSE * to_own[:, None]))
     return Tree.from_parents(
         np.concatenate([parent, clusters[near[label, place]]]),

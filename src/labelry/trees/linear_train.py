@@ -15,19 +15,21 @@ Babbar, Schoelkopf: DiSMEC, 2017 (pruning).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
+from labelry import memory
 from labelry.linalg import dual_descent
+from labelry.linalg.block_descent import Group, train_by_blocks
 from labelry.linalg.dual_descent import Loss
 from labelry.linalg.lanes import LANES
 from labelry.linalg.parallel import stream
-from labelry.linalg.rows import Matrix
+from labelry.linalg.rows import Block, Matrix, Rows, StreamedRows, stacked
 from labelry.progress import phase
 from labelry.trees.sparse_weights import Chunk, SparseWeights, join_chunks, pack_chunk
 from labelry.trees.structure import Tree
@@ -41,12 +43,12 @@ Entries: TypeAlias = tuple[I32, I32, F32]  # feature, child and weight
 _WORK = 1 << 20  # nonzeros times groups of children of a task: nodes with more are split
 _ROOT_SHARE = 0.4  # of C at a root, where all rows are losses against the same regulariser
 _SHARPNESS = 4.0  # log-odds of a margin of 1, as in the search
+_SHARE = 6  # of the memory: what the rows of a batch of nodes may take, and what weights may
 _NO_ROWS = -1.0  # intercept of a child that no row has: what others tend to on foreign rows
 
 
 def train_linear(
-    X: Matrix,
-    Y: csr_array,
+    rows: Rows,
     tree: Tree,
     roots: I32,
     *,
@@ -62,7 +64,8 @@ def train_linear(
 
     Time: for each node the nonzeros of its rows, times its children, times the sweeps. Memory:
     the weights that are left twice, and for each thread the rows of a node and 64 bytes for each
-    of their features.
+    of their features. Rows that do not fit in memory are gathered for as many nodes at a time as
+    have room; a node whose own rows have none is trained by a pass for each sweep.
 
     Parameters
     ----------
@@ -76,22 +79,38 @@ def train_linear(
     tolerance, max_sweeps
         As for `OneVsRest`.
     """
-    trainer = _Trainer(X, Y, tree, roots, loss, (C, tolerance, max_sweeps), prune)
+    settings = _Settings(loss, C, tolerance, max_sweeps, np.float32(prune))
     inner = np.flatnonzero(tree.label < 0)
     nodes = inner[np.searchsorted(inner, roots[0]) :]  # not the root above several
     seeds = rng.integers(1, 2**31, size=len(nodes))
     bias = np.full(tree.n_nodes, _NO_ROWS, dtype=np.float32)
     chunks: dict[int, Chunk] = {}
     parts: list[_Part] = []
+    rows = rows.held()
+    trainer: _Trainer | _StreamedTrainer
+    if isinstance(rows, StreamedRows):
+        trainer = _StreamedTrainer(rows, tree, roots, settings)
+    else:
+        X, Y = rows.gathered("X", "Y")
+        trainer = _Trainer(X, Y, tree, roots, settings)
     with phase("training nodes", len(nodes), "nodes") as advance:
-        for part in stream(trainer.train, trainer.tasks(nodes, seeds), n_jobs):
+        for part in trainer.train(nodes, seeds, n_jobs):
             bias[part.children] = part.bias
             parts.append(part)
             if part.last:
-                chunks[part.node] = pack_chunk(*_joined([p[:3] for p in parts]), X.shape[1])
+                entries = _joined([p[:3] for p in parts])
+                chunks[part.node] = pack_chunk(*entries, rows.n_features)
                 parts = []
                 advance(1)
     return join_chunks(tree, chunks, bias)
+
+
+class _Settings(NamedTuple):
+    loss: Loss
+    C: float
+    tolerance: float
+    max_sweeps: int
+    prune: np.float32
 
 
 class _Part(NamedTuple):
@@ -107,45 +126,42 @@ class _Part(NamedTuple):
 
 
 class _Trainer:
+    """Trains nodes whose rows are in memory."""
+
     def __init__(
-        self,
-        X: Matrix,
-        Y: csr_array,
-        tree: Tree,
-        roots: I32,
-        loss: Loss,
-        options: tuple[float, float, int],
-        prune: float,
+        self, X: Matrix, Y: csr_array, tree: Tree, roots: I32, settings: _Settings
     ) -> None:
         self._X = csr_array(X)
         self._energy = (self._X.multiply(self._X).sum(axis=1) + 1.0).astype(np.float32)
         self._tree, self._roots = tree, set(roots.tolist())
         self._rows_of = reach(tree, Y)
         self._all = np.arange(X.shape[0], dtype=np.int32)
-        self._loss, self._options, self._prune = loss, options, np.float32(prune)
+        self._settings = settings
 
-    def tasks(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[int, I32, int, bool]]:
+    def train(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
+        """The weights of these nodes, in their order."""
+        return stream(self._train, self._tasks(nodes, seeds), n_jobs)
+
+    def _tasks(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[int, I32, int, bool]]:
         """Nodes with their children that have rows; large nodes in several parts."""
         n_rows = np.diff(self._rows_of.indptr)
         n_features = np.diff(self._X.indptr)
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
             first, end = self._tree.first_child[node], self._tree.first_child[node + 1]
-            # Children of like frequency take a like number of sweeps: put them in one group.
-            order = np.argsort(-n_rows[first:end], kind="stable")
-            children = (first + order[: np.count_nonzero(n_rows[first:end])]).astype(np.int32)
+            children = first + _by_frequency(n_rows[first:end])
             work = int(n_features[self._rows(node)].sum()) + 1
             step = LANES * max(1, _WORK // work)
             for start in range(0, max(len(children), 1), step):
                 last = start + step >= len(children)
                 yield node, children[start : start + step], seed, last
 
-    def train(self, node: int, children: I32, seed: int, last: bool) -> _Part:
+    def _train(self, node: int, children: I32, seed: int, last: bool) -> _Part:
         """Train some children of a node."""
         rows = self._rows(node)
         csr, features = self._local(rows)
-        C, tolerance, max_sweeps = self._options
+        loss, C, tolerance, max_sweeps, prune = self._settings
         C *= _ROOT_SHARE if node in self._roots else 1.0
-        stop = (tolerance, max_sweeps, seed)
+        C, scale = _scaled_loss(loss, C)
         found: list[Entries] = []
         bias = np.empty(len(children), dtype=np.float32)
         for start in range(0, len(children), LANES):
@@ -154,15 +170,11 @@ class _Trainer:
             for lane, child in enumerate(group):
                 signs[np.searchsorted(rows, self._rows(child)), lane] = 1
             W = np.zeros((len(features) + 1, LANES), dtype=np.float32)
-            energy = self._energy[rows]
-            if self._loss == "logistic":
-                # With v = 4w: 1/32 ||v||^2 + C sum_i log(1 + exp(-y_i v'x_i))
-                dual_descent.logistic(*csr, signs, energy, _SHARPNESS**2 * C, *stop, W)
-                W /= np.float32(_SHARPNESS)
-            else:
-                dual_descent.squared_hinge(*csr, signs, energy, C, *stop, W)
+            descend = getattr(dual_descent, loss)
+            descend(*csr, signs, self._energy[rows], C, tolerance, max_sweeps, seed, W)
+            W *= scale
             places = group - self._tree.first_child[node]
-            found.append(large_weights(W, self._prune, features, places))
+            found.append(large_weights(W, prune, features, places))
             bias[start : start + LANES] = W[-1, : len(group)]
         return _Part(*_joined(found), children, bias, node, last)
 
@@ -184,6 +196,131 @@ class _Trainer:
         number = np.zeros(X.shape[1], dtype=np.int32)
         n = gather_rows(X.indptr, X.indices, X.data, rows, indices, data, features, number)
         return (indptr, indices, data), features[:n]
+
+
+class _StreamedTrainer:
+    """Trains nodes whose rows are more than memory holds."""
+
+    def __init__(self, rows: StreamedRows, tree: Tree, roots: I32, settings: _Settings) -> None:
+        rows.require(
+            2 * min(8 * dual_descent.BLOCK, rows.n_bytes) + 4 * LANES * (rows.n_features + 1),
+            f"training on a block of rows, with weights for {rows.n_features:,} features,",
+            "give more memory, or fewer features",
+        )
+        self._rows, self._tree, self._roots, self._settings = rows, tree, roots, settings
+        self._room = (rows.memory or memory.available() // 2) // _SHARE
+        self._label_sets = tree.label_sets
+        n = (tree.n_nodes,)
+        self._n_rows, self._n_bytes = rows.reduce(
+            _size_adder(tree.label_sets), n, n, dtype=np.float64
+        )
+
+    def train(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
+        """The weights of these nodes: first those of many rows, the roots among them."""
+        seed = dict(zip(nodes.tolist(), seeds.tolist(), strict=True))
+        is_root = np.isin(nodes, self._roots)
+        large = ~is_root & (self._n_bytes[nodes] > self._room)
+        for node in nodes[is_root | large].tolist():
+            yield self._by_blocks(node, seed[node], n_jobs)
+        for batch in self._batches(nodes[~is_root & ~large]):
+            X, Y = self._rows_with(self._labels_below(batch))
+            trainer = _Trainer(X, Y, self._tree, self._roots, self._settings)
+            yield from trainer.train(batch, np.array([seed[s] for s in batch.tolist()]), n_jobs)
+
+    def _batches(self, nodes: Ints) -> Iterator[Ints]:
+        """Nodes whose rows have room together."""
+        end = np.cumsum(self._n_bytes[nodes])
+        first = 0
+        while first < len(nodes):
+            before = end[first] - self._n_bytes[nodes[first]]
+            last = int(np.searchsorted(end, before + self._room, side="right"))
+            yield nodes[first:last]
+            first = last
+
+    def _labels_below(self, nodes: list[int] | Ints) -> F32:
+        """Positive for the labels below one of the nodes, (n_labels,)."""
+        return np.asarray(self._label_sets[nodes].sum(axis=0), dtype=np.float32).ravel()
+
+    def _rows_with(self, labels: F32) -> list[Matrix]:
+        """X and Y of the rows with one of these labels."""
+
+        def choose(block: Block) -> tuple[Matrix, csr_array]:
+            mine = np.flatnonzero(block.side("Y") @ labels)
+            return block.X[mine], block.side("Y")[mine]
+
+        sides = zip(*self._rows.map_blocks(choose), strict=True)
+        return [stacked(list(side)) for side in sides]
+
+    def _by_blocks(self, node: int, seed: int, n_jobs: int) -> _Part:
+        """Train a node by a pass for each sweep."""
+        is_root = node in self._roots
+        first, end = self._tree.first_child[node], self._tree.first_child[node + 1]
+        places = _by_frequency(self._n_rows[first:end])
+        own, below = self._labels_below([node]), csr_array(self._label_sets[first + places].T)
+
+        def targets(block: Block) -> tuple[csr_array, csr_array]:
+            X, Y = csr_array(block.X), block.side("Y")
+            if not is_root:
+                mine = np.flatnonzero(Y @ own)
+                X, Y = X[mine], Y[mine]
+            return X, csr_array(Y @ below)
+
+        loss, C, tolerance, max_sweeps, prune = self._settings
+        C, scale = _scaled_loss(loss, C * _ROOT_SHARE if is_root else C)
+        starts = range(0, len(places), LANES)
+        trained = train_by_blocks(
+            lambda: self._rows.map_blocks(targets),
+            [Group(start, min(start + LANES, len(places)), seed) for start in starts],
+            self._rows.n_features,
+            loss=loss,
+            C=C,
+            tolerance=tolerance,
+            max_sweeps=max_sweeps,
+            memory=self._room,
+            n_jobs=n_jobs,
+        )
+        features = np.arange(self._rows.n_features, dtype=np.int32)
+        found: dict[int, Entries] = {}
+        bias = np.empty(len(places), dtype=np.float32)
+        for group, W in trained:
+            mine = slice(starts[group], starts[group] + LANES)
+            found[group] = large_weights(W * scale, prune, features, places[mine])
+            bias[mine] = W[-1, : len(places[mine])] * scale
+        entries = _joined([found[group] for group in sorted(found)])
+        return _Part(*entries, first + places, bias, node, last=True)
+
+
+def _size_adder(label_sets: csr_array) -> Callable[..., None]:
+    """What adds the rows of a block that reach each node, and the bytes of their X, to sums."""
+
+    def add(block: Block, n_rows: NDArray[Any], n_bytes: NDArray[Any]) -> None:
+        rows_of = csr_array(label_sets @ block.side("Y").T)
+        rows_of.data[:] = 1.0
+        X = block.X
+        n_features = np.diff(X.indptr) if issparse(X) else np.full(X.shape[0], X.shape[1])
+        n_rows += np.diff(rows_of.indptr)
+        n_bytes += rows_of @ (8 * (n_features + 1))
+
+    return add
+
+
+def _by_frequency(n_rows: NDArray[Any]) -> I32:
+    """The children of a node that have rows, counted from the first, in the order of training.
+
+    Children of like frequency take a like number of sweeps, so they are put in one group.
+    """
+    order = np.argsort(-n_rows, kind="stable")
+    return order[: np.count_nonzero(n_rows)].astype(np.int32)
+
+
+def _scaled_loss(loss: Loss, C: float) -> tuple[float, np.float32]:
+    """C for `dual_descent`, and what its weights are to be multiplied by.
+
+    With v = 4w the logistic objective is 1/32 ||v||^2 + C sum_i log(1 + exp(-y_i v'x_i)).
+    """
+    if loss == "logistic":
+        return _SHARPNESS**2 * C, np.float32(1 / _SHARPNESS)
+    return C, np.float32(1)
 
 
 def _joined(parts: Sequence[Entries]) -> Entries:

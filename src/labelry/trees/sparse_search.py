@@ -21,6 +21,8 @@ Ints = NDArray[np.integer]
 # Margins are trained to be 1 and -1: with this factor those are yes and no with 98 %.
 _SHARPNESS = np.float32(4.0)
 _ONE = np.float32(1.0)
+_ROUNDING = np.float32(1e-3)  # more than that of margins
+_NORMAL = np.finfo(np.float32).tiny  # smaller scores have few digits
 
 
 def search_forest(
@@ -141,12 +143,11 @@ def search_rows(
                     if met.size < n_met + n:
                         met, met_scores = _grown(met, met_scores, 2 * (n_met + n))
                     score_chunk(indices, data, p0, p1, weights, node, first, n, slots, f)
-                    _sigmoids(f, n, path)
-                    n_next = _push_nodes(f, n, first, label, next_nodes, next_paths, n_next)
+                    n_next = _push_nodes(f, n, path, first, label, next_nodes, next_paths, n_next)
                     if roots.size == 1:
-                        n_best = _push_leaves(f, n, first, label, best, best_scores, n_best)
+                        n_best = _push_leaves(f, n, path, first, label, best, best_scores, n_best)
                     else:
-                        n_met = _note_leaves(f, n, first, label, met, met_scores, n_met)
+                        n_met = _note_leaves(f, n, path, first, label, met, met_scores, n_met)
                 nodes, next_nodes = next_nodes, nodes
                 paths, next_paths = next_paths, paths
                 n_beam = n_next
@@ -162,42 +163,64 @@ def search_rows(
         sort(best_scores, best, n_best)
 
 
-@njit(nogil=True, cache=True)
-def _sigmoids(f: F32, n: int, path: np.float32) -> None:
-    """Scores of children, from their margins and the score of the path to their parent."""
-    for c in range(n):
-        f[c] = path / (_ONE + np.exp(-_SHARPNESS * f[c]))
+@njit(nogil=True, cache=True, inline="always")
+def _score(margin: np.float32, path: np.float32) -> np.float32:
+    """Score of a child, from its margin and the score of the path to its parent."""
+    return path / (_ONE + np.exp(-_SHARPNESS * margin))
 
 
 @njit(nogil=True, cache=True)
-def _push_nodes(f: F32, n: int, first: int, label: I32, nodes: I32, paths: F32, n_beam: int) -> int:
+def _least_margin(path: np.float32, score: np.float32) -> np.float32:
+    """A margin that is too small for this score: most children need no exponential.
+
+    A little less than the inverse of `_score`, so that rounding decides nothing.
+    """
+    if score < _NORMAL:
+        return np.float32(-np.inf)
+    return -np.log(max(path / score - _ONE, _ROUNDING)) / _SHARPNESS - _ROUNDING
+
+
+@njit(nogil=True, cache=True)
+def _push_nodes(
+    f: F32, n: int, path: np.float32, first: int, label: I32, nodes: I32, paths: F32, n_beam: int
+) -> int:
     """Offer the children that are inner nodes to the next beam; its size."""
+    least = _least_margin(path, paths[0]) if n_beam == nodes.size else np.float32(-np.inf)
     for c in range(n):
-        if label[first + c] < 0 and (
-            n_beam < nodes.size or worse(paths[0], nodes[0], f[c], first + c)
-        ):
-            n_beam = push(paths, nodes, n_beam, f[c], first + c)
+        if label[first + c] < 0 and f[c] >= least:
+            score = _score(f[c], path)
+            if n_beam < nodes.size or worse(paths[0], nodes[0], score, first + c):
+                n_beam = push(paths, nodes, n_beam, score, first + c)
+                if n_beam == nodes.size:
+                    least = _least_margin(path, paths[0])
     return n_beam
 
 
 @njit(nogil=True, cache=True)
 def _push_leaves(
-    f: F32, n: int, first: int, label: I32, best: I32, scores: F32, n_best: int
+    f: F32, n: int, path: np.float32, first: int, label: I32, best: I32, scores: F32, n_best: int
 ) -> int:
     """Offer the labels of children that are leaves to the best; how many those are."""
+    least = _least_margin(path, scores[0]) if n_best == best.size else np.float32(-np.inf)
     for c in range(n):
         y = label[first + c]
-        if y >= 0 and (n_best < best.size or worse(scores[0], best[0], f[c], y)):
-            n_best = push_once(scores, best, n_best, f[c], y)
+        if y >= 0 and f[c] >= least:
+            score = _score(f[c], path)
+            if n_best < best.size or worse(scores[0], best[0], score, y):
+                n_best = push_once(scores, best, n_best, score, y)
+                if n_best == best.size:
+                    least = _least_margin(path, scores[0])
     return n_best
 
 
 @njit(nogil=True, cache=True)
-def _note_leaves(f: F32, n: int, first: int, label: I32, met: I32, scores: F32, n_met: int) -> int:
+def _note_leaves(
+    f: F32, n: int, path: np.float32, first: int, label: I32, met: I32, scores: F32, n_met: int
+) -> int:
     """Append the labels of children that are leaves; how many have been met."""
     for c in range(n):
         if label[first + c] >= 0:
-            met[n_met], scores[n_met] = label[first + c], f[c]
+            met[n_met], scores[n_met] = label[first + c], _score(f[c], path)
             n_met += 1
     return n_met
 

@@ -21,10 +21,15 @@ class SampleSizeWarning(UserWarning):
 class MomentStatistics(NamedTuple):
     """What the bounds depend on.
 
-    eigenvalues : the K largest of the pair probabilities M2, largest first
-    pairs, triples, label_pairs : means over documents of nnz(x)^2, nnz(x)^3 and
-        nnz(x)^2 nnz(y), as the moments weigh them (d_2s, d_3s and d_ls of the paper)
-    n_rows : documents
+    Attributes
+    ----------
+    eigenvalues : array (K,)
+        The largest of the pair probabilities M2, largest first.
+    pairs, triples, label_pairs : float
+        Means over documents of nnz(x)^2, nnz(x)^3 and nnz(x)^2 nnz(y), as the moments weigh
+        them (d_2s, d_3s and d_ls of the paper).
+    n_rows : int
+        Documents.
     """
 
     eigenvalues: F32
@@ -37,10 +42,16 @@ class MomentStatistics(NamedTuple):
 class ConvergenceBound(NamedTuple):
     """Bounds that hold together with probability 1 - delta, from `n_required` documents on.
 
-    words : of ||mu_k - estimate||, for every topic k
-    labels : of ||gamma_k - estimate||
-    proportions : of |pi_k - estimate|
-    n_required : max(n_1, n_2, n_3) with every constant that the paper leaves open set to 1
+    Attributes
+    ----------
+    words : float
+        Of ||mu_k - estimate||, for every topic k.
+    labels : float
+        Of ||gamma_k - estimate||.
+    proportions : float
+        Of |pi_k - estimate|.
+    n_required : float
+        max(n_1, n_2, n_3) with every constant that the paper leaves open set to 1.
     """
 
     words: float

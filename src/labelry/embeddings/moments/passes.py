@@ -19,7 +19,7 @@ from labelry.embeddings.moments.documents import Documents, documents
 from labelry.embeddings.moments.tensor import symmetrize, transform
 from labelry.linalg.parallel import balanced_spans, run
 from labelry.linalg.rows import Block, Rows, add_cross, product, scatter
-from labelry.linalg.sketch import gram, orthonormalize
+from labelry.linalg.sketch import column_signs, gram, orthonormalize
 from labelry.progress import phase
 
 F32 = NDArray[np.float32]
@@ -139,7 +139,10 @@ class WordMoments:
         pairs /= np.float32(max(self.counts.pairs, 1e-30))
         eigenvalues, R = _whitening_rotation(basis, pairs, rank)
         T /= np.float32(max(self.counts.triples, 1e-30))
-        return Whitened(eigenvalues, basis @ R, pairs @ R, transform(T, R))
+        W = basis @ R
+        signs = column_signs(W)  # random starts are then the same points, however sums were split
+        R = R * signs
+        return Whitened(eigenvalues, W * signs, pairs @ R, transform(T, R))
 
     def labels(self, A: F32) -> F32:
         """Pass 3 (line 8): M2L(A, A) for A = W U, (c, K), up to scale (equation 21)."""

@@ -1,0 +1,198 @@
+"""Jobs that go on after they stopped: what each pass came to is kept until the model is saved.
+
+An algorithm is a deterministic function of what its passes come to. So it need not know how to go
+on: it starts again, and gets the results of the passes that were finished before from files. They
+are safetensors in a directory, each under another name until it is whole; ``job.json`` says what
+they are of. Numbers and arrays are kept; a pass that brings rows themselves is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from labelry._version import __version__
+from labelry.cluster.locations import fingerprint
+from labelry.data.shards import Shards
+from labelry.errors import ModelError
+from labelry.estimator import LabelRanker
+from labelry.linalg.rows import Block, Rows, StreamedRows
+from labelry.modelfile import array_views, map_file, read_sealed, seal
+from labelry.state import Arrays, pack, unpack
+
+JOB, FORMAT, FORMAT_VERSION = "job.json", "labelry-passes", 1
+
+log = logging.getLogger("labelry")
+T = TypeVar("T")
+
+
+class CheckpointedRows(StreamedRows):
+    """Rows whose passes are kept in a directory; those that are there already are not repeated.
+
+    From the first pass that is not there, or not of the shapes asked for, all are made anew.
+    """
+
+    def __init__(self, source: Rows, directory: Path) -> None:
+        super().__init__(
+            source.n_rows,
+            source.n_features,
+            source.n_labels,
+            n_bytes=source.n_bytes,
+            memory=source.memory,
+            n_jobs=source.n_jobs,
+        )
+        self._source = source
+        self._directory = directory
+        self._replaying = True
+
+    def blocks(self) -> Iterator[Block]:
+        return self._source.blocks()
+
+    def map_blocks(self, function: Callable[[Block], T]) -> Iterator[T]:
+        self.n_passes += 1
+        path = self._path()
+        kept = self._kept(path)
+        self._replaying = isinstance(kept, dict)
+        if not self._replaying or kept["n_results"] is None:
+            return self._keeping(self._source.map_blocks(function), path)
+        return (_read(_part(path, i)) for i in range(kept["n_results"]))
+
+    def _keeping(self, results: Iterator[T], path: Path) -> Iterator[T]:
+        """The results, each written before it is given; their number says that they are all."""
+        n_results = 0
+        plain = True
+        for result in results:
+            plain = plain and _is_plain(result)
+            if plain:
+                _write(_part(path, n_results), result)
+            n_results += 1
+            yield result
+        _write(path, {"n_results": n_results if plain else None})
+
+    def reduce(
+        self,
+        add: Callable[..., None],
+        *shapes: tuple[int, ...],
+        dtype: type[np.floating] = np.float32,
+    ) -> list[NDArray]:
+        self.n_passes += 1
+        path = self._path()
+        sums = self._kept(path)
+        self._replaying = isinstance(sums, list) and [s.shape for s in sums] == list(shapes)
+        if not self._replaying:
+            sums = self._source.reduce(add, *shapes, dtype=dtype)
+            _write(path, sums)
+        return sums
+
+    def _path(self) -> Path:
+        return self._directory / f"pass-{self.n_passes:05d}"
+
+    def _kept(self, path: Path) -> Any:
+        return _read(path) if self._replaying and path.exists() else None
+
+
+@contextmanager
+def checkpointed(
+    rows: Rows, directory: str | Path, job: dict[str, Any], *, resume: bool = False
+) -> Iterator[CheckpointedRows]:
+    """Rows whose passes are kept in `directory` until what is done with them has succeeded.
+
+    Parameters
+    ----------
+    job : dict
+        Plain data that says what the passes are of; `job_of` has it for a model and its shards.
+    resume : bool
+        Go on with what an interrupted job left in the directory. Otherwise it is deleted.
+
+    Raises
+    ------
+    ModelError
+        If the directory has passes of another job, or something else.
+    """
+    directory = Path(directory)
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION, "job": _plain(job)}
+    if directory.exists():
+        there = read_sealed(directory / JOB, FORMAT, FORMAT_VERSION, "a directory of passes")["job"]
+        if resume and there != header["job"]:
+            names = [name for name in header["job"] if header["job"][name] != there.get(name)]
+            raise ModelError(
+                f"{directory} has passes of another job, of other {' and '.join(names)}: give the "
+                "same, or begin anew without --resume"
+            )
+        if not resume:
+            shutil.rmtree(directory)
+    if not directory.exists():
+        directory.mkdir(parents=True)
+        _put(directory / JOB, seal(header))
+    try:
+        yield CheckpointedRows(rows, directory)
+    except BaseException:
+        log.info("its passes so far are kept in %s: --resume goes on with them", directory)
+        raise
+    shutil.rmtree(directory)
+
+
+def job_of(model: LabelRanker, shards: Shards) -> dict[str, Any]:
+    """What the passes of a job depend on."""
+    parameters = model.get_params(deep=False)
+    del parameters["n_jobs"]
+    return {
+        "system": model.system,
+        "parameters": parameters,
+        "data": fingerprint(shards),
+        "labelry version": __version__,
+    }
+
+
+def _plain(job: dict[str, Any]) -> Any:
+    return json.loads(json.dumps(pack(job, "job", {})))
+
+
+def _part(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}-{number:05d}")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it comes back as it was: tuples come back as lists, which is all the same."""
+    if isinstance(value, list) or type(value) is tuple:
+        return all(map(_is_plain, value))
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biuf"
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _write(path: Path, value: Any) -> None:
+    arrays: Arrays = {}
+    text = json.dumps(pack(value, "value", arrays))
+    # As an array too: a value is one file, whole or not there.
+    arrays["json"] = np.frombuffer(text.encode(), dtype=np.uint8)
+    part = path.with_suffix(".part")
+    save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, part)
+    _finish(part, path)
+
+
+def _read(path: Path) -> Any:
+    arrays = array_views(map_file(path), path)
+    return unpack(json.loads(arrays["json"].tobytes()), arrays)
+
+
+def _put(path: Path, content: bytes) -> None:
+    part = path.with_suffix(".part")
+    part.write_bytes(content)
+    _finish(part, path)
+
+
+def _finish(part: Path, path: Path) -> None:
+    with open(part, "rb") as file:
+        os.fsync(file.fileno())
+    part.rename(path)

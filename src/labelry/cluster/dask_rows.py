@@ -1,0 +1,292 @@
+"""Passes over shards on the workers of a Dask cluster.
+
+What a pass does is a function of blocks of rows, which captures thin matrices. It is sent to every
+worker once. A task runs it on one shard, which its worker maps or fetches; sums of shards are added
+in pairs on the workers, always the same pairs, and only the last sum comes back: it does not depend
+on how many workers there are, which is quicker, or whether one dies and its tasks run again.
+
+Functions travel by pickle, as always between the processes of a Dask cluster: whoever can reach
+a scheduler can run anything on its workers. No model, and no file, is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelry.cluster.locations import as_location, fingerprint, open_location, some_shards
+from labelry.data.shards import Shards
+from labelry.errors import DataError, LabelryError, MemoryBudgetError, MissingExtraError
+from labelry.linalg.rows import Block, StreamedRows
+from labelry.memory import available, human
+from labelry.progress import Advance, phase
+
+try:
+    from distributed import Client, Future, as_completed, get_worker
+    from distributed.client import FutureCancelledError
+    from distributed.scheduler import KilledWorker
+except ImportError as error:
+    raise MissingExtraError("distributed", "cluster", "training on a cluster") from error
+
+T = TypeVar("T")
+
+_SUMS_PER_SHARD = 2  # times a shard that sums may have, before a task takes more shards
+_RESTART = 60.0  # seconds that a worker may take to come again
+_LOST = 3  # times that a pass begins anew because all workers that knew it died
+
+_turn = threading.Lock()  # of the one task that runs in a process: it has all its threads
+
+
+class ClusterError(LabelryError):
+    """A cluster that cannot be reached, or that lost its workers."""
+
+
+def connect(address: str, *, timeout: float = 30) -> Client:
+    """A client of the scheduler at this address, if it has a worker within `timeout` seconds."""
+    try:
+        client = Client(address, timeout=timeout)
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"cannot reach a Dask scheduler at {address}: {error}") from error
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+    except TimeoutError as error:
+        client.close()
+        raise ClusterError(f"the scheduler at {address} has no workers") from error
+    return client
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where workers find the shards, and how they work on them."""
+
+    location: str
+    fingerprint: str
+    memory: int | None
+    n_jobs: int
+
+    def blocks(self, first: int, last: int) -> Iterator[Block]:
+        """The blocks of the shards from `first` up to, not including, `last`."""
+        shards = _opened(self.location, self.fingerprint)
+        start = sum(shard.rows for shard in shards.shards[:first])
+        rows = some_shards(shards, first, last).rows(memory=self.memory, n_jobs=self.n_jobs)
+        for block in rows.blocks():
+            yield block._replace(start=start + block.start)
+
+
+class DaskRows(StreamedRows):
+    """Rows in shards that the workers of a cluster can read.
+
+    Parameters
+    ----------
+    location : str or Path
+        A directory of shards under a path that client and workers share, or a URL of fsspec. A
+        worker fetches a shard of a URL once, to its local directory.
+    client : distributed.Client
+    memory : int, optional
+        Bytes that work on the rows may take, on each worker and on the client; half of what the
+        one with the least has, by default.
+
+    Attributes
+    ----------
+    shards : Shards
+        With the names of labels and the text features, if there are any.
+
+    Examples
+    --------
+    ::
+
+        rows = DaskRows("/mnt/shards", distributed.Client("tcp://scheduler:8786"))
+        model = labelry.Rembrandt(decoder="least-squares").fit_rows(
+            rows,
+            label_names=rows.shards.label_names,
+            text_features=rows.shards.text_features,
+        )
+    """
+
+    def __init__(self, location: str | Path, client: Client, *, memory: int | None = None) -> None:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        if not workers:
+            raise ClusterError("the cluster has no workers")
+        limits = [w["memory_limit"] for w in workers if w["memory_limit"]]
+        self._limit = min(limits) if limits else None
+        if memory is None:
+            memory = min([available(), *limits]) // 2
+        n_jobs = min(w["nthreads"] for w in workers)
+        self.shards = shards = open_location(location)
+        shards.rows(memory=memory)  # refuses too little
+        super().__init__(
+            shards.n_rows,
+            shards.n_features,
+            shards.n_labels,
+            n_bytes=shards.n_bytes,
+            memory=memory,
+            n_jobs=n_jobs,
+        )
+        self._client = client
+        self._source = Source(as_location(location), fingerprint(shards), memory, n_jobs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A function that captures rows for their sizes takes no more than these to a worker.
+        return {name: v for name, v in vars(self).items() if name not in ("_client", "shards")}
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks of rows, in order, brought to the client."""
+        return self.map_blocks(lambda block: block)
+
+    def map_blocks(self, function: Callable[[Block], T]) -> Iterator[T]:
+        """``function(block)`` for each block of rows, in order; one pass.
+
+        Results stay on the workers until the caller comes to them.
+        """
+        self.n_passes += 1
+
+        def each(blocks: Iterable[Block]) -> list[T]:
+            return [function(block) for block in blocks]
+
+        return self._each(each)
+
+    def _each(self, each: Callable[[Iterable[Block]], list[T]]) -> Iterator[T]:
+        n_shards = len(self.shards.shards)
+        done = lost = 0
+        with self._errors_told(), self._phase() as advance:
+            while done < n_shards:
+                futures = self._start(each, [(i, i + 1) for i in range(done, n_shards)])[::-1]
+                try:
+                    while futures:
+                        results = futures.pop().result()
+                        done += 1
+                        advance(1)
+                        yield from results
+                except FutureCancelledError:
+                    lost += 1
+                    if lost == _LOST:
+                        raise
+
+    def reduce(
+        self,
+        add: Callable[..., None],
+        *shapes: tuple[int, ...],
+        dtype: type[np.floating] = np.float32,
+    ) -> list[NDArray]:
+        self.n_passes += 1
+
+        def total(blocks: Iterable[Block]) -> list[NDArray]:
+            sums = [np.zeros(shape, dtype=dtype) for shape in shapes]
+            for block in blocks:
+                add(block, *sums)
+            return sums
+
+        n_bytes = sum(int(np.prod(shape)) for shape in shapes) * np.dtype(dtype).itemsize
+        spans = self._spans(n_bytes // _SUMS_PER_SHARD)
+        with self._errors_told():
+            for _ in range(_LOST - 1):
+                try:
+                    return self._total(total, spans)
+                except FutureCancelledError:
+                    continue
+            return self._total(total, spans)
+
+    def _total(
+        self, total: Callable[[Iterable[Block]], list[NDArray]], spans: list[tuple[int, int]]
+    ) -> list[NDArray]:
+        """The sum of what `total` makes of each span of shards."""
+        parts = self._start(total, spans)
+        last = self._added(parts)
+        sizes = {part.key: b - a for part, (a, b) in zip(parts, spans, strict=True)}
+        finished = as_completed(parts)
+        del parts  # a worker keeps what the client holds
+        with self._phase() as advance:
+            for part in finished:
+                if part.status != "finished":
+                    break
+                advance(sizes[part.key])
+            return last.result()
+
+    def _added(self, sums: list[Future]) -> Future:
+        """The sum of one half and of the other, until there is one; halves are of few workers."""
+        if len(sums) == 1:
+            return sums[0]
+        middle = (len(sums) + 1) // 2
+        halves = self._added(sums[:middle]), self._added(sums[middle:])
+        # Before other shards are begun, so that few sums wait on a worker.
+        return self._client.submit(_added, *halves, pure=False, priority=1)
+
+    def _start(
+        self, function: Callable[[Iterable[Block]], T], spans: list[tuple[int, int]]
+    ) -> list[Future]:
+        """``function(blocks)`` for each span of shards, which begin on the workers."""
+        client = self._client
+        client.wait_for_workers(1, timeout=_RESTART)  # the last may have died, and come again
+        workers = sorted(client.nthreads())
+        (sent,) = client.scatter([function], broadcast=True, hash=False)
+        # Each worker has neighbouring shards, the same in every pass: they are in its memory, and
+        # most sums are of two that it has.
+        return [
+            client.submit(
+                _work,
+                sent,
+                self._source,
+                *span,
+                pure=False,
+                workers=[workers[i * len(workers) // len(spans)]],
+                allow_other_workers=True,
+            )
+            for i, span in enumerate(spans)
+        ]
+
+    def _spans(self, n_bytes: int) -> list[tuple[int, int]]:
+        """Consecutive shards of at least so many bytes together."""
+        spans, first, size = [], 0, 0
+        for last, shard in enumerate(self.shards.shards, start=1):
+            size += shard.bytes
+            if size >= n_bytes or last == len(self.shards.shards):
+                spans.append((first, last))
+                first, size = last, 0
+        return spans
+
+    @contextmanager
+    def _phase(self) -> Iterator[Advance]:
+        with phase("pass on the cluster", len(self.shards.shards), "shards") as advance:
+            yield advance
+
+    @contextmanager
+    def _errors_told(self) -> Iterator[None]:
+        try:
+            yield
+        except (KilledWorker, FutureCancelledError, TimeoutError) as error:
+            if self._client.status != "running":
+                raise ClusterError("the connection to the scheduler was lost") from error
+            limit = "" if self._limit is None else f" (limit {human(self._limit)})"
+            raise MemoryBudgetError(
+                f"workers died again and again in a pass over {self._source.location}, most likely "
+                f"for want of memory{limit}: give workers more memory or fewer threads, make "
+                "smaller shards, or set smaller dimensions"
+            ) from error
+
+
+def _work(function: Callable[[Iterable[Block]], T], source: Source, first: int, last: int) -> T:
+    """What a task does on a worker."""
+    with _turn:
+        return function(source.blocks(first, last))
+
+
+def _added(a: list[NDArray], b: list[NDArray]) -> list[NDArray]:
+    # Not in place: should this worker die, the sum is made again out of the same parts.
+    return [x + y for x, y in zip(a, b, strict=True)]
+
+
+@lru_cache(maxsize=4)
+def _opened(location: str, expected: str) -> Shards:
+    """The shards at a location, opened once in a process of the cluster."""
+    shards = open_location(location, cache=get_worker().local_directory)
+    if fingerprint(shards) != expected:
+        raise DataError("has other shards on a worker than on the client", path=location)
+    return shards

@@ -1,0 +1,72 @@
+"""Classifiers of rows that come in parts: the same as those of rows in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy.sparse import csr_array, random_array
+
+from labelry.linalg import dual_descent
+from labelry.linalg.block_descent import Group, Part, fixed_blocks, train_by_blocks
+from labelry.linalg.lanes import LANES
+
+rng = np.random.default_rng(0)
+X = csr_array(random_array((90, 15), density=0.3, rng=rng, dtype=np.float32))
+T = csr_array((X @ rng.standard_normal((15, 20)) > 0.5).astype(np.float32))
+OPTIONS = {"C": 0.7, "tolerance": 0.1, "max_sweeps": 20}
+
+
+def parts(*cuts: int) -> Iterator[Part]:
+    for first, last in zip((0, *cuts), (*cuts, 90), strict=True):
+        yield X[first:last], T[first:last]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dual_descent, "BLOCK", 120)
+
+
+def test_blocks_do_not_depend_on_how_rows_come() -> None:
+    bounds = dual_descent.block_bounds(X.indptr)
+    assert len(bounds) > 4
+    for cuts in ((), (1, 2, 50), (30, 30, 60), tuple(range(1, 90))):
+        found = list(fixed_blocks(parts(*cuts)))
+        assert [len(A.indptr) - 1 for A, _ in found] == np.diff(bounds).tolist()
+        assert_array_equal(np.vstack([A.toarray() for A, _ in found]), X.toarray())
+        assert_array_equal(np.vstack([B.toarray() for _, B in found]), T.toarray())
+
+
+@pytest.mark.parametrize("loss", dual_descent.LOSSES)
+@pytest.mark.parametrize(("memory", "n_jobs"), [(1, 1), (1 << 20, 2)])
+def test_the_same_weights_as_in_memory(loss, memory: int, n_jobs: int) -> None:
+    """One group at a time, or both side by side."""
+    groups = [Group(0, 16, 3), Group(16, 20, 5)]
+    passes = []
+
+    def rows() -> Iterator[Part]:
+        passes.append(1)
+        return parts(7, 40)
+
+    options = {"loss": loss, "memory": memory, "n_jobs": n_jobs, **OPTIONS}
+    found = dict(train_by_blocks(rows, groups, 15, **options))
+    assert sorted(found) == [0, 1]
+    energy = (X.multiply(X).sum(axis=1) + 1.0).astype(np.float32)
+    sweeps = []
+    for number, group in enumerate(groups):
+        signs = np.full((90, LANES), -1, dtype=np.int8)
+        signs[:, : group.last - group.first] += 2 * (T.toarray() > 0)[:, group.first : group.last]
+        W = np.zeros((16, LANES), dtype=np.float32)
+        train = getattr(dual_descent, loss)
+        csr = (X.indptr, X.indices, X.data)
+        sweeps.append(train(*csr, signs, energy, *OPTIONS.values(), group.seed, W))
+        assert_array_equal(found[number], W)
+    assert len(passes) >= (sum(sweeps) if memory == 1 else max(sweeps)) + 1
+
+
+def test_a_temporary_file_that_lost_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.preadv", lambda *given: 0)
+    with pytest.raises(OSError, match="is the disk full"):
+        list(train_by_blocks(parts, [Group(0, 16, 3)], 15, loss="logistic", memory=1, **OPTIONS))

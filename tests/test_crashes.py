@@ -1,0 +1,281 @@
+"""Nothing is lost or half-written when a process is killed at a random moment, or a disk is full.
+
+    python tests/test_crashes.py save 50 FOLDER
+
+kills 50 processes in one of four operations. LABELRY_CRASHES says how many the tests kill in each.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from labelry import modelfile
+from labelry.data import Dataset, read, write
+from labelry.data.shard_writer import write_shards
+from labelry.errors import DataError, ModelError
+
+TIMES = int(os.environ.get("LABELRY_CRASHES", "12"))
+ROWS = 400
+
+# ---- what is killed -------------------------------------------------------------------------
+
+
+def save(path: Path, value: int) -> None:
+    """A model in which everything depends on `value`, so that a mixture shows."""
+    modelfile.save(
+        path,
+        system=f"system-{value}",
+        parameters={"value": value},
+        state={"values": [value] * 1000},
+        arrays={"a": np.full(100_000, value), "b": np.full(50_000, value, np.float32)},
+        label_names=[f"{value}-{i}" for i in range(1000)],
+        force=True,
+    )
+
+
+def saved(path: Path) -> int:
+    """The `value` of a whole model."""
+    model = modelfile.load(path)
+    value = int(model.parameters["value"])
+    assert model.system == f"system-{value}"
+    assert model.state == {"values": [value] * 1000}
+    assert model.label_names == [f"{value}-{i}" for i in range(1000)]
+    assert all((array == value).all() for array in model.arrays.values())
+    return value
+
+
+def rows(value: int) -> Dataset:
+    X = np.full((ROWS, 20), value + 1, dtype=np.float32)
+    return Dataset(csr_array(np.eye(ROWS, dtype=np.float32)), csr_array(X))
+
+
+def converted(path: Path) -> int:
+    """The `value` of a whole file."""
+    dataset = read(path, n_jobs=1)
+    value = int(dataset.X.data[0]) - 1
+    assert dataset.X.shape == (ROWS, 20)
+    assert (dataset.X.toarray() == value + 1).all()
+    assert (dataset.Y.toarray() == np.eye(ROWS)).all()
+    return value
+
+
+def killed(work: Callable[[], object], delay: float) -> bool:
+    """Whether `work`, in a process of its own, was still at it when it was killed after `delay`."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL), f"the process failed with {code}"
+    return code != 0
+
+
+def duration(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def replace(times: int, folder: Path, write: Callable, read: Callable, name: str) -> Iterator[bool]:
+    """Kill what replaces one file or directory by the next: the old or the new is there, whole."""
+    path = folder / name
+    write(path, 0)
+    longest = max(duration(lambda: write(path, 0)) for _ in range(3))
+    last = 0
+    for value in range(1, times + 1):
+        yield killed(lambda value=value: write(path, value), random.uniform(0, 1.5 * longest))
+        found = read(path)
+        assert found in (last, value), f"found {found} after {last} and {value}"
+        last = found
+    write(path, times + 1)
+    assert read(path) == times + 1
+    assert os.listdir(folder) == [name]  # nothing is left of the crashes
+
+
+def crash_save(times: int, folder: Path) -> Iterator[bool]:
+    return replace(times, folder, save, saved, "m")
+
+
+def crash_convert(times: int, folder: Path) -> Iterator[bool]:
+    def convert(path: Path, value: int) -> None:
+        write(rows(value), path, "xc", force=True, n_jobs=1)
+
+    return replace(times, folder, convert, converted, "rows.xc.gz")
+
+
+def crash_resume(times: int, folder: Path) -> Iterator[bool]:
+    """Kill what goes on with shards, again and again; in the end all rows are there."""
+    source, out = folder / "rows.xc", folder / "shards"
+    write(rows(1), source, "xc")
+
+    def go_on() -> None:
+        write_shards(source, out, shard_bytes=2000, n_jobs=1)
+
+    longest = duration(go_on)
+    shutil.rmtree(out)
+    for _ in range(times):
+        was_killed = killed(go_on, random.uniform(0, longest / 3))
+        if _is_complete(out):  # another begins
+            assert converted(out) == 1
+            shutil.rmtree(out)
+        yield was_killed
+    go_on()
+    assert converted(out) == 1
+    assert not list(out.glob(".*"))
+
+
+def _is_complete(out: Path) -> bool:
+    try:
+        read(out)
+    except DataError:
+        return False
+    return True
+
+
+def crash_reload(times: int, folder: Path) -> Iterator[bool]:
+    """Kill readers and savers of one model while another process reads it all the time."""
+    path = folder / "m"
+    save(path, 0)
+    reader = os.fork()
+    if reader == 0:
+        try:
+            last = 0
+            while not (folder / "stop").exists():
+                found = saved(path)
+                assert found >= last
+                last = found
+            os._exit(0)
+        except BaseException as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+    longest = duration(lambda: save(path, 0))
+    for value in range(1, times + 1):
+        delay = random.uniform(0, 1.2 * longest)
+        yield killed((lambda: saved(path)) if value % 2 else (lambda v=value: save(path, v)), delay)
+    (folder / "stop").touch()
+    assert os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1]) == 0
+    saved(path)
+
+
+OPERATIONS = {
+    "save": crash_save,
+    "convert": crash_convert,
+    "resume": crash_resume,
+    "reload": crash_reload,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_killed_at_random(operation: str, tmp_path: Path) -> None:
+    command = [sys.executable, __file__, operation, str(TIMES), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) > TIMES / 4  # of the kills, most came in time
+
+
+# ---- disks that are full, folders that are read-only ----------------------------------------
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A disk of 300 KiB; the test is skipped where none can be made."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small disk can be mounted only by root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def small(value: int) -> Dataset:
+    return Dataset(csr_array(np.eye(2, dtype=np.float32)), np.full((2, 2), value, np.float32))
+
+
+@pytest.mark.slow
+def test_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+    def model(value: int, size: int) -> None:
+        arrays = {"a": np.full(size, value)}
+        rest = {"system": "s", "parameters": {}, "state": {}, "label_names": None}
+        modelfile.save(disk / "m", arrays=arrays, **rest, force=True)
+
+    with small_disk(tmp_path / "disk") as disk:
+        model(1, 10)
+        write(small(1), disk / "a.npz")
+        before = sorted(os.listdir(disk))
+        with pytest.raises(ModelError, match="No space left"):
+            model(2, 100_000)
+        large = Dataset(csr_array((1, 1), dtype=np.float32), np.ones((1, 200_000), np.float32))
+        with pytest.raises(DataError, match=r"a\.npz: cannot be written: No space left"):
+            write(large, disk / "a.npz", force=True)
+        write(large, tmp_path / "large.npz")
+        with pytest.raises(DataError, match="No space left"):
+            write_shards(tmp_path / "large.npz", disk / "shards")
+        assert sorted(set(os.listdir(disk)) - {"shards"}) == before
+        assert modelfile.load(disk / "m").arrays["a"].tolist() == [1] * 10
+        assert (read(disk / "a.npz").X == 1).all()
+
+
+def check_cannot_write(folder: Path, reason: str) -> None:
+    with pytest.raises(DataError, match=rf"a\.npz: cannot be written: {reason}"):
+        write(small(2), folder / "a.npz", force=True)
+    with pytest.raises(ModelError, match=f"cannot save the model to .*: {reason}"):
+        save(folder / "m", 1)
+    with pytest.raises(DataError, match=f"cannot be written: {reason}"):
+        write_shards(folder / "a.npz", folder / "shards")
+    assert (read(folder / "a.npz").X == 1).all()
+    assert os.listdir(folder) == ["a.npz"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
+def test_read_only_folder(tmp_path: Path) -> None:
+    write(small(1), tmp_path / "a.npz")
+    tmp_path.chmod(0o500)
+    try:
+        check_cannot_write(tmp_path, "Permission denied")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.slow
+def test_read_only_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        write(small(1), disk / "a.npz")
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        check_cannot_write(disk, "Read-only file system")
+
+
+def main(operation: str, times: str, folder: str) -> None:
+    random.seed(operation)
+    n_killed = sum(OPERATIONS[operation](int(times), Path(folder)))
+    sys.stdout.write(f"{n_killed} of {times} were killed at work\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
