@@ -14,6 +14,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 
 import atheris
 
@@ -23,8 +24,6 @@ KERNELS = ["labelry.data.parse_kernels", "labelry.data.text_kernels"]  # numba c
 with atheris.instrument_imports(include=READERS, exclude=KERNELS):
     sys.path.insert(0, str(Path(__file__).parent))
     from targets import fuzz
-
-    from labelry import memory
 
 CORPUS = Path(__file__).parent / "corpus"
 SECONDS_PER_INPUT = 5  # on a busy machine
@@ -44,7 +43,7 @@ def main(target: str, seconds: str, found: Path) -> None:
     options = [
         f"-max_total_time={seconds}",
         f"-timeout={SECONDS_PER_INPUT}",
-        f"-rss_limit_mb={memory.peak() // 2**20 + MOST_GROWTH}",
+        f"-rss_limit_mb={getrusage(RUSAGE_SELF).ru_maxrss // 1024 + MOST_GROWTH}",
         f"-max_len={MOST_BYTES}",
         f"-artifact_prefix={found}/",
         "-print_final_stats=1",

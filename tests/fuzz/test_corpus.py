@@ -35,13 +35,18 @@ def test_corpus(target: str, tmp_path: Path) -> None:
     inputs = sorted((HERE / "corpus" / target).iterdir())
     assert inputs
     for file in inputs:
-        folder = tmp_path / file.name
-        folder.mkdir()
-        start = time.process_time()
-        fuzz(target, file.read_bytes(), folder)
-        if file != inputs[0]:  # which may have waited for a compiler
-            assert time.process_time() - start < MOST_SECONDS, file
+        if seconds(target, file, tmp_path / file.name) > MOST_SECONDS:
+            # It may have waited for a compiler; a second time it does not.
+            assert seconds(target, file, tmp_path / f"{file.name}-again") < MOST_SECONDS, file
     assert memory.peak() - before < MOST_GROWTH
+
+
+def seconds(target: str, file: Path, folder: Path) -> float:
+    """Processor time for an input."""
+    folder.mkdir()
+    start = time.process_time()
+    fuzz(target, file.read_bytes(), folder)
+    return time.process_time() - start
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_rows_that_do_not_fit_lead_to_the_same_model(
 
 @pytest.mark.usefixtures("small_parts")
 def test_threads_and_nodes_that_do_not_fit_change_nothing(dataset: Dataset, shards: Shards) -> None:
-    settings = {"depth": 2, "branching": 2}
+    settings = {"tree": "random", "depth": 2, "branching": 2}
     expected = labelry.LinearLabelTree(n_jobs=1, **settings).fit_dataset(dataset)
     rows = shards.rows(memory=42_000)  # a sixth of it is for the rows of nodes
     found = labelry.LinearLabelTree(n_jobs=2, **settings).fit_rows(rows)
@@ -154,6 +154,8 @@ def test_near_duplicates_of_rows_not_in_memory_are_sought_within_blocks(shards: 
 def test_what_does_not_fit_is_refused_with_what_would_help(shards: Shards) -> None:
     rows = shards.rows(memory=40_000)
     with pytest.raises(MemoryBudgetError, match="on a block of rows, with weights for 90 feat"):
+        labelry.LinearLabelTree(tree="random").fit_rows(rows)
+    with pytest.raises(MemoryBudgetError, match="a tree of the centroids of 40 labels"):
         labelry.LinearLabelTree().fit_rows(rows)
     for settings, message in (
         ({"quality": "best"}, "quality best, which has all rows in memory.*or quality fast"),
