@@ -59,9 +59,9 @@ def test_the_same_weights_as_in_memory(loss, memory: int, n_jobs: int) -> None:
         signs = np.full((90, LANES), -1, dtype=np.int8)
         signs[:, : group.last - group.first] += 2 * (T.toarray() > 0)[:, group.first : group.last]
         W = np.zeros((16, LANES), dtype=np.float32)
-        train = getattr(dual_descent, loss)
         csr = (X.indptr, X.indices, X.data)
-        sweeps.append(train(*csr, signs, energy, *OPTIONS.values(), group.seed, W))
+        settings = (*OPTIONS.values(), group.seed)
+        sweeps.append(dual_descent.descend(loss, *csr, signs, energy, *settings, W))
         assert_array_equal(found[number], W)
     assert len(passes) >= (sum(sweeps) if memory == 1 else max(sweeps)) + 1
 

@@ -82,7 +82,7 @@ def test_blocks_lead_to_the_same_optimum(loss, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(dual_descent, "BLOCK", size)
         W = np.zeros((13, LANES), dtype=np.float32)
         csr = (X.indptr, X.indices, X.data)
-        sweeps = getattr(dual_descent, loss)(*csr, signs, energy, C, 1e-3, 5000, 7, W)
+        sweeps = dual_descent.descend(loss, *csr, signs, energy, C, 1e-3, 5000, 7, W)
         assert 1 < sweeps < 5000
         found.append(W)
     assert len(block_bounds(X.indptr)) > 3

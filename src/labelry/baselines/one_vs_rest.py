@@ -132,7 +132,7 @@ class OneVsRest(LabelRanker):
 
     def _trainer(self, X: csr_array, Y: csr_array) -> Any:
         """The function that trains one group of labels."""
-        kernel = getattr(dual_descent, self.loss)
+        csr = (X.indptr, X.indices, X.data)
         rows_of = Y.tocsc()
         energy = (X.multiply(X).sum(axis=1) + 1.0).astype(np.float32)
         options = (self.C, self.tolerance, self.max_sweeps)
@@ -143,7 +143,7 @@ class OneVsRest(LabelRanker):
                 rows = rows_of.indices[rows_of.indptr[label] : rows_of.indptr[label + 1]]
                 signs[rows, lane] = 1
             W = np.zeros((X.shape[1] + 1, LANES), dtype=np.float32)
-            sweeps = kernel(X.indptr, X.indices, X.data, signs, energy, *options, seed, W)
+            sweeps = dual_descent.descend(self.loss, *csr, signs, energy, *options, seed, W)
             return labels, W[:, : len(labels)], sweeps
 
         return train

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,11 +18,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from labelry._version import __version__
 from labelry.cluster.locations import fingerprint
 from labelry.data.shards import Shards
+from labelry.data.streams import open_output
 from labelry.errors import ModelError
 from labelry.estimator import LabelRanker
 from labelry.linalg.rows import Block, Rows, StreamedRows
@@ -176,9 +176,7 @@ def _write(path: Path, value: Any) -> None:
     text = json.dumps(pack(value, "value", arrays))
     # As an array too: a value is one file, whole or not there.
     arrays["json"] = np.frombuffer(text.encode(), dtype=np.uint8)
-    part = path.with_suffix(".part")
-    save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, part)
-    _finish(part, path)
+    _put(path, save({name: np.ascontiguousarray(a) for name, a in arrays.items()}))
 
 
 def _read(path: Path) -> Any:
@@ -187,12 +185,5 @@ def _read(path: Path) -> Any:
 
 
 def _put(path: Path, content: bytes) -> None:
-    part = path.with_suffix(".part")
-    part.write_bytes(content)
-    _finish(part, path)
-
-
-def _finish(part: Path, path: Path) -> None:
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())
-    part.rename(path)
+    with open_output(path) as file:
+        file.write(content)

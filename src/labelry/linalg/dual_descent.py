@@ -106,7 +106,8 @@ class Sweeps:
         return self._visits < self._most
 
 
-def squared_hinge(
+def descend(
+    loss: Loss,
     indptr: Ints,
     indices: Ints,
     data: F32,
@@ -120,45 +121,15 @@ def squared_hinge(
 ) -> int:
     """Fill W (d + 1, LANES) for the labels with `signs` (n, LANES); return the sweeps made.
 
-    `energy` is ``||x_i||^2 + 1``. A row rests when its projected gradients are all within half the
-    `tolerance` of zero.
+    `energy` is ``||x_i||^2 + 1``. With the squared hinge a row rests when its projected gradients
+    are all within half the `tolerance` of zero; with the logistic loss, whose dual variables lie
+    within (0, C), the rows of a block rest together, when all are within the `tolerance`.
     """
-    alpha = starting_alpha("squared_hinge", len(signs), C)
+    alpha = starting_alpha(loss, len(signs), C)
+    if loss == "logistic":
+        add_start(indptr, indices, data, signs, alpha, W)
     problem = (indptr, indices, data, signs, energy, C, tolerance, alpha)
-    return _descend("squared_hinge", problem, max_sweeps, seed, W)
-
-
-def logistic(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    signs: NDArray[np.int8],
-    energy: F32,
-    C: float,
-    tolerance: float,
-    max_sweeps: int,
-    seed: int,
-    W: F32,
-) -> int:
-    """As `squared_hinge`, for the logistic loss; its dual variables lie within (0, C).
-
-    The rows of a block rest together, when all their gradients are within the `tolerance`.
-    """
-    alpha = starting_alpha("logistic", len(signs), C)
-    add_start(indptr, indices, data, signs, alpha, W)
-    problem = (indptr, indices, data, signs, energy, C, tolerance, alpha)
-    return _descend("logistic", problem, max_sweeps, seed, W)
-
-
-def starting_alpha(loss: Loss, n_rows: int, C: float) -> NDArray[Any]:
-    """Dual variables (n_rows, LANES) to begin with."""
-    if loss == "squared_hinge":
-        return np.zeros((n_rows, LANES), dtype=np.float32)
-    return np.full((n_rows, LANES), min(1e-3 * C, 1e-8), dtype=np.float64)
-
-
-def _descend(loss: Loss, problem: tuple[Any, ...], max_sweeps: int, seed: int, W: F32) -> int:
-    bounds = block_bounds(problem[0])
+    bounds = block_bounds(indptr)
     order = np.arange(bounds[-1], dtype=np.int32)
     sweeps = Sweeps(np.diff(bounds), max_sweeps, seed)
     more = True
@@ -168,6 +139,13 @@ def _descend(loss: Loss, problem: tuple[Any, ...], max_sweeps: int, seed: int, W
             sweeps.visit(block, loss, *problem, rows, W)
         more = sweeps.go_on()
     return sweeps.made
+
+
+def starting_alpha(loss: Loss, n_rows: int, C: float) -> NDArray[Any]:
+    """Dual variables (n_rows, LANES) to begin with."""
+    if loss == "squared_hinge":
+        return np.zeros((n_rows, LANES), dtype=np.float32)
+    return np.full((n_rows, LANES), min(1e-3 * C, 1e-8), dtype=np.float64)
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -31,6 +31,7 @@ from labelry.linalg.lanes import LANES
 from labelry.linalg.parallel import stream
 from labelry.linalg.rows import Block, Matrix, Rows, StreamedRows, stacked
 from labelry.progress import phase
+from labelry.trees.sparse_search import SHARPNESS
 from labelry.trees.sparse_weights import Chunk, SparseWeights, join_chunks, pack_chunk
 from labelry.trees.structure import Tree
 from labelry.trees.train import reach
@@ -42,7 +43,6 @@ Entries: TypeAlias = tuple[I32, I32, F32]  # feature, child and weight
 
 _WORK = 1 << 20  # nonzeros times groups of children of a task: nodes with more are split
 _ROOT_SHARE = 0.4  # of C at a root, where all rows are losses against the same regulariser
-_SHARPNESS = 4.0  # log-odds of a margin of 1, as in the search
 _SHARE = 6  # of the memory: what the rows of a batch of nodes may take, and what weights may
 _NO_ROWS = -1.0  # intercept of a child that no row has: what others tend to on foreign rows
 
@@ -170,8 +170,8 @@ class _Trainer:
             for lane, child in enumerate(group):
                 signs[np.searchsorted(rows, self._rows(child)), lane] = 1
             W = np.zeros((len(features) + 1, LANES), dtype=np.float32)
-            descend = getattr(dual_descent, loss)
-            descend(*csr, signs, self._energy[rows], C, tolerance, max_sweeps, seed, W)
+            energy = self._energy[rows]
+            dual_descent.descend(loss, *csr, signs, energy, C, tolerance, max_sweeps, seed, W)
             W *= scale
             places = group - self._tree.first_child[node]
             found.append(large_weights(W, prune, features, places))
@@ -319,7 +319,7 @@ def _scaled_loss(loss: Loss, C: float) -> tuple[float, np.float32]:
     With v = 4w the logistic objective is 1/32 ||v||^2 + C sum_i log(1 + exp(-y_i v'x_i)).
     """
     if loss == "logistic":
-        return _SHARPNESS**2 * C, np.float32(1 / _SHARPNESS)
+        return float(SHARPNESS) ** 2 * C, 1 / SHARPNESS
     return C, np.float32(1)
 
 

@@ -19,7 +19,7 @@ I64 = NDArray[np.int64]
 Ints = NDArray[np.integer]
 
 # Margins are trained to be 1 and -1: with this factor those are yes and no with 98 %.
-_SHARPNESS = np.float32(4.0)
+SHARPNESS = np.float32(4.0)
 _ONE = np.float32(1.0)
 _ROUNDING = np.float32(1e-3)  # more than that of margins
 _NORMAL = np.finfo(np.float32).tiny  # smaller scores have few digits
@@ -166,7 +166,7 @@ def search_rows(
 @njit(nogil=True, cache=True, inline="always")
 def _score(margin: np.float32, path: np.float32) -> np.float32:
     """Score of a child, from its margin and the score of the path to its parent."""
-    return path / (_ONE + np.exp(-_SHARPNESS * margin))
+    return path / (_ONE + np.exp(-SHARPNESS * margin))
 
 
 @njit(nogil=True, cache=True)
@@ -177,7 +177,7 @@ def _least_margin(path: np.float32, score: np.float32) -> np.float32:
     """
     if score < _NORMAL:
         return np.float32(-np.inf)
-    return -np.log(max(path / score - _ONE, _ROUNDING)) / _SHARPNESS - _ROUNDING
+    return -np.log(max(path / score - _ONE, _ROUNDING)) / SHARPNESS - _ROUNDING
 
 
 @njit(nogil=True, cache=True)

@@ -196,7 +196,7 @@ class NodeTrainer:
         self._X = csr_array(X)
         self._energy = (self._X.multiply(self._X).sum(axis=1) + 1.0).astype(np.float32)
         self._all_rows = all_rows
-        self._kernel = getattr(dual_descent, loss)
+        self._loss = loss
         self._options = (C, tolerance, max_sweeps)
         self._n_jobs = n_jobs
 
@@ -226,7 +226,8 @@ class NodeTrainer:
                 signs[np.searchsorted(rows, _indices(rows_of, child)), lane] = 1
             W = np.zeros((len(block), LANES), dtype=np.float32)
             csr = (X.indptr, X.indices, X.data)
-            self._kernel(*csr, signs, self._energy[rows], *self._options, seed, W)
+            energy = self._energy[rows]
+            dual_descent.descend(self._loss, *csr, signs, energy, *self._options, seed, W)
             block[:, start - first : start - first + len(group)] = W[:, : len(group)]
         scores = product(X, block[:-1]) + block[-1]
         return node, rows, (first + scores.argmax(axis=1)).astype(np.int32)
