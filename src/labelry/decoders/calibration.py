@@ -53,7 +53,8 @@ class Calibration(NamedTuple):
 
     def probabilities(self, scores: F32) -> F32:
         """Of scores; minus infinity (no label) stays."""
-        f = _logarithms(scores) @ np.array([self.low, self.high]) + self.intercept
+        low, high = _logarithms(scores)
+        f = self.low * low + self.high * high + self.intercept
         if len(self.at):
             beyond = f - np.clip(f, self.at[0], self.at[-1])
             f = np.interp(f, self.at, self.log_odds) + beyond
@@ -71,7 +72,7 @@ def fit_calibration(scores: F32, hits: NDArray[np.bool_]) -> Calibration | None:
         Scores, minus infinity where there is no label, and which of the labels are true.
     """
     listed = np.isfinite(scores)
-    A, true = _logarithms(scores[listed]), hits[listed]
+    A, true = np.stack(_logarithms(scores[listed]), axis=-1), hits[listed]
     if true.all() or not true.any():
         return None
     kept = np.ones(2, dtype=bool)
@@ -105,6 +106,6 @@ def _bends(f: F64, true: NDArray[np.bool_]) -> tuple[F64, F64]:
     return at, log_odds[different]
 
 
-def _logarithms(scores: F32) -> F64:
-    s = np.clip(scores.astype(np.float64), _LEAST, 1 - _LEAST)
-    return np.stack([np.log(s), -np.log1p(-s)], axis=-1)
+def _logarithms(scores: F32) -> tuple[F64, F64]:
+    s = np.minimum(np.maximum(scores.astype(np.float64), _LEAST), 1 - _LEAST)
+    return np.log(s), -np.log1p(-s)

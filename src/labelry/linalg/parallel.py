@@ -91,11 +91,11 @@ def balanced_spans(indptr: NDArray[np.integer], n_parts: int) -> list[tuple[int,
     Rows of a power-law matrix differ a thousandfold, so equal row counts are not equal work.
     """
     n_rows = len(indptr) - 1
+    if n_rows <= 1 or n_parts <= 1:
+        return [(0, n_rows)]
     # A row costs about as much as two nonzeros even when it is empty.
     work = np.asarray(indptr, dtype=np.int64) + 2 * np.arange(n_rows + 1)
     targets = work[0] + (work[-1] - work[0]) * np.arange(1, n_parts) // n_parts
     cuts = np.searchsorted(work, targets)
     bounds = np.unique(np.concatenate([[0], cuts, [n_rows]]))
-    if n_rows == 0:
-        return [(0, 0)]
     return [(int(a), int(b)) for a, b in pairwise(bounds)]

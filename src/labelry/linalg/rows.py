@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from copy import copy
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def as_matrix(A: object) -> Matrix:
     """A float32 CSR array with 32-bit indices where they fit, or a C-ordered float32 array."""
     if not issparse(A):
         return np.ascontiguousarray(A, dtype=np.float32)
-    csr = csr_array(A, dtype=np.float32)
+    csr = A if _is_csr(A) else csr_array(A, dtype=np.float32)
     # The kernels do not check: an index out of range would write anywhere.
     if csr.nnz and not 0 <= csr.indices.min() <= csr.indices.max() < csr.shape[1]:
         raise ValueError(f"a sparse matrix of {csr.shape[1]} columns has an index out of range")
@@ -66,10 +67,17 @@ def as_matrix(A: object) -> Matrix:
     return csr
 
 
+def _is_csr(A: Any) -> TypeGuard[csr_array]:
+    """Whether A is of the type wanted; to make it anew takes longer than to rank a row."""
+    return isinstance(A, csr_array) and A.dtype == np.float32 and A.indices.dtype == np.int32
+
+
 def scaled_rows(A: Matrix) -> Matrix:
     """Rows scaled to unit length; rows of zeros stay."""
     if issparse(A):
-        return csr_array((kernels.unit_rows(A.indptr, A.data), A.indices, A.indptr), shape=A.shape)
+        scaled = copy(A)  # entries in the same places
+        scaled.data = kernels.unit_rows(A.indptr, A.data)
+        return scaled
     # In double, as above: the square of 1e20 does not fit in float32, nor does that of 1e-25.
     lengths = np.sqrt(np.einsum("ij,ij->i", A, A, dtype=np.float64))[:, None]
     return np.divide(
