@@ -9,9 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -22,7 +24,7 @@ import labelry
 from labelry.cli import main
 
 LABELRY = [sys.executable, "-c", "from labelry.cli import main; main()"]
-SECONDS = 60  # after which a test gives up waiting
+SECONDS = 180  # after which a test gives up waiting
 
 
 @pytest.fixture
@@ -38,9 +40,11 @@ def fit(first: str, path: Path) -> None:
 
 
 @contextmanager
-def serving(*arguments: object, **environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(
+    *arguments: object, before: str = "", **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Address and process of a server that is ready."""
-    command = [*LABELRY, "serve", *map(str, arguments), "--port", "0"]
+    command = [*LABELRY[:-1], before + LABELRY[-1], "serve", *map(str, arguments), "--port", "0"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
     try:
@@ -155,6 +159,104 @@ def test_a_worker_that_is_killed_is_replaced(model: Path) -> None:
         assert process.wait(SECONDS) == 0
 
 
+class Client(threading.Thread):
+    """Asks on and on, on a connection that it keeps, and once more where that fails."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self._host = address.removeprefix("http://")
+        self.answered = 0
+        self.failures: list[Exception] = []
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        connection = HTTPConnection(self._host, timeout=SECONDS)
+        while not (self.stop.is_set() or self.failures):
+            try:
+                self._ask(connection)
+            except (OSError, HTTPException):
+                connection.close()
+                try:
+                    self._ask(connection)
+                except Exception as error:
+                    self.failures.append(error)
+        connection.close()
+
+    def _ask(self, connection: HTTPConnection) -> None:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/predict", '{"text": "the cat sits", "k": 1}', headers)
+        answer = connection.getresponse()
+        found = json.loads(answer.read())
+        if answer.status != 200 or found["predictions"][0][0]["label"] != "cat":
+            raise AssertionError(f"{answer.status}: {found}")
+        self.answered += 1
+
+
+def begun(address: str, body: bytes) -> tuple[int, socket.socket]:
+    """A connection on which a request has begun, and what it was told: 100 is to go on."""
+    host, port = address.removeprefix("http://").split(":")
+    client = socket.create_connection((host, int(port)), timeout=SECONDS)
+    head = "POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head += f"Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+    client.sendall(head.encode())
+    return int(client.recv(4096).split()[1]), client
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the workers in /proc")
+def test_workers_are_killed_and_the_server_ended_under_load(model: Path) -> None:
+    with serving(model, "--workers", 2, "--timeout", SECONDS) as (address, process):
+        until(lambda: len(workers_of(process)) == 2)
+        clients = [Client(address) for _ in range(2)]
+        for client in clients:
+            client.start()
+        try:
+            for pid in workers_of(process):
+                before = [client.answered for client in clients]
+                until(lambda b=before: all(c.answered > n for c, n in zip(clients, b, strict=True)))
+                os.kill(pid, signal.SIGKILL)
+                until(lambda p=pid: len(workers_of(process)) == 2 and p not in workers_of(process))
+            before = [client.answered for client in clients]
+            until(lambda: all(c.answered > n for c, n in zip(clients, before, strict=True)))
+        finally:
+            for client in clients:
+                client.stop.set()
+            for client in clients:
+                client.join()
+        assert [client.failures for client in clients] == [[], []]
+
+        body = b'{"text": "the cat sits", "k": 1}'
+        statuses, connections = zip(*(begun(address, body) for _ in range(8)), strict=True)
+        assert set(statuses) == {100}
+        process.send_signal(signal.SIGTERM)
+        until(lambda: refuses(int(address.rpartition(":")[2])))
+        for connection in connections:
+            connection.sendall(body)
+        for connection in connections:
+            answer = b"".join(iter(lambda c=connection: c.recv(4096), b""))
+            connection.close()
+            assert answer.startswith(b"HTTP/1.1 200 OK")
+            assert b'"label": "cat"' in answer
+        assert process.wait(SECONDS) == 0
+
+
+def may_begin(address: str) -> bool:
+    status, connection = begun(address, b"{}")
+    connection.close()
+    return status == 100
+
+
+def test_more_connections_than_files_were_allowed(model: Path) -> None:
+    lower = "import resource as r; n = r.RLIMIT_NOFILE; r.setrlimit(n, (100, r.getrlimit(n)[1])); "
+    options = ("--max-connections", 150, "--timeout", SECONDS)
+    with serving(model, *options, before=lower) as (address, _):
+        statuses, connections = zip(*(begun(address, b"{}") for _ in range(200)), strict=True)
+        assert statuses == (100,) * 150 + (503,) * 50
+        for connection in connections:
+            connection.close()
+        until(lambda: may_begin(address))
+
+
 @pytest.fixture
 def failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -183,6 +285,7 @@ def test_bad_model_and_port(failure: Callable[..., str], model: Path, tmp_path: 
         assert said == f"labelry: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
     assert "cannot listen on no.such.host" in failure(model, "--host", "no.such.host.invalid")
     assert "timeout must be positive" in failure(model, "--timeout", 0)
+    assert "max_connections must be at most" in failure(model, "--max-connections", 1 << 40)
 
 
 def test_bad_keys(

@@ -1,20 +1,24 @@
-"""Small models, and clients of servers in this process."""
+"""Small models, and servers in this process: for clients without a socket, and with one."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 
 import labelry
 from labelry.estimator import LabelRanker
 from labelry.server.app import create_app
+from labelry.server.protocol import GuardedProtocol
+from labelry.server.run import listen
 from labelry.server.settings import Settings
 
 WORDS = {
@@ -51,6 +55,11 @@ class Models(dict[str, Path]):
     def tree(self) -> LabelRanker:
         return labelry.LinearLabelTree(n_jobs=1).fit(*documents(80))
 
+    def hostile(self) -> LabelRanker:
+        names = ['a\r\nX-Harm: 1\r\n\r\n<script>"', "b\x00\u2028\nSet-Cookie: a=b\u202e"]
+        texts, labels = ["cat purrs", "dog barks"] * 20, [[name] for name in names] * 20
+        return labelry.Tagger(n_jobs=1).fit(texts, labels)
+
     def features(self) -> LabelRanker:
         X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
         return labelry.OneVsRest(n_jobs=1).fit(X, np.argmax(X, axis=1))
@@ -76,3 +85,28 @@ def client_of(models: Models) -> Iterator[Callable[..., TestClient]]:
             return stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def address_of(models: Models) -> Iterator[Callable[..., str]]:
+    """As `client_of`, but the address of a server that listens."""
+    with ExitStack() as stack:
+
+        @cache
+        def start(model: str, **settings: Any) -> str:
+            return stack.enter_context(_listening(Settings(models[model], **settings)))
+
+        yield start
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[str]:
+    app = create_app(settings)
+    with listen("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(app, http=GuardedProtocol, ws="none", log_config=None)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 import labelry
-from labelry.server import reading
+from labelry.server import gate, reading, schemas
 
 Start = Callable[..., TestClient]
 
@@ -207,6 +208,90 @@ def test_whatever_is_sent_nothing_breaks(client_of: Start, name: str, body: Any)
     assert ("predictions" in answer.json()) == (answer.status_code == 200)
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"text": "dog", "text": "cat purrs", "k": 4, "k": 1}', 200),  # the last one counts
+        (b'{"text": "cat", "k": ' + b"9" * 4000 + b"}", 422),
+        (b'{"text": "cat", "k": ' + b"9" * 5000 + b"}", 400),
+        (b'{"text": "cat", "labels": [' + b"9" * 4000 + b"]}", 422),
+        (b'{"text": "cat", "threshold": -1e999}', 422),
+        (b'{"text": "cat", "threshold": 1e-999}', 200),
+        (b'{"text": ' + b"[" * 150 + b"]" * 150 + b"}", 422),
+        (b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, 400),
+        (b'{"text": "\\udc00\\ud800"}', 400),
+        (b'{"text": "\xed\xa0\x80"}', 400),  # a surrogate in what would be UTF-8
+        (b'{"text": "\xc0\xaf"}', 400),  # a longer form of /
+        (b'{"text": "a\x00b"}', 400),
+        (b'{"text": "a\\u0000b\\uffff\\ufdd0\\u202e"}', 200),
+        (b'\xef\xbb\xbf{"text": "cat"}', 400),
+        ('{"text": "cat"}'.encode("utf-16"), 400),
+        (b'{"text": "cat",}', 400),
+        (b"{'text': 'cat'}", 400),
+        (b'{"text": "cat"} {"text": "dog"}', 400),
+        (b'{"text": "cat", "__proto__": {}, "constructor": 1}', 422),
+    ],
+)
+def test_odd_json(client_of: Start, body: bytes, status: int) -> None:
+    headers = {"content-type": "application/json"}
+    answer = client_of("texts").post("/v1/predict", content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    if status == 200:
+        assert len(answer.json()["predictions"]) == 1
+    else:
+        assert len(answer.json()["error"]["message"]) < 5000
+    if b"dog" in body and status == 200:
+        assert [label["label"] for label in answer.json()["predictions"][0]] == ["cat"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text": [1] * 1000},
+        {"text": "a", "labels": [None] * 1000},
+        {"features": [""] * 1000},
+        {"features": {str(i): "" for i in range(1000)}},
+        {"features": [[1.0]] + [1] * 1000},
+    ],
+)
+def test_the_first_error_ends_the_reading(wrong: Any) -> None:
+    """One for each item of a megabyte took seconds, and 800 times its memory."""
+    with pytest.raises(ValidationError) as caught:
+        schemas.PredictRequest.model_validate_json(json.dumps(wrong))
+    assert caught.value.error_count() <= 2  # both members of a union
+
+
+def test_rows_are_counted_before_they_are_looked_at(
+    client_of: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_columns", lambda *_: pytest.fail("looked at"))
+    answer = client_of("features").post("/v1/predict", json={"features": [{}] * 100_000})
+    assert "1 to 256 rows, got 100000" in problem(answer, 422, "batch_size", "features")
+
+
+def test_a_million_values(client_of: Start) -> None:
+    client = client_of("features", max_body=1 << 24)
+    answer = client.post("/v1/predict", json={"features": [0] * 1_000_000})
+    assert "takes 4 features, got 1000000" in problem(answer, 422, "wrong_width", "features")
+    answer = client_of("features").post("/v1/predict", json={"features": [0] * 1_000_000})
+    problem(answer, 413, "body_too_large")
+
+
+def test_names_of_labels_stay_out_of_the_headers(client_of: Start) -> None:
+    client = client_of("hostile")
+    wanted = {"text": "cat dog", "k": 2, "explain": True}
+    answers = [client.post("/v1/predict", json=wanted)]
+    paths = ("/v1/labels", "/v1/labels/0/similar", "/v1/labels/0/words", "/v1/model", "/metrics")
+    answers += [client.get(path) for path in paths]
+    for answer in answers:
+        assert answer.status_code == 200
+        assert answer.text.isascii()
+        assert not {"x-harm", "set-cookie"} & set(answer.headers)
+    labels = {label["label"] for label in answers[0].json()["predictions"][0]}
+    assert labels == {'a\r\nX-Harm: 1\r\n\r\n<script>"', "b\x00\u2028\nSet-Cookie: a=b\u202e"}
+
+
 def test_input_of_the_other_kind(client_of: Start) -> None:
     answer = client_of("features").post("/v1/predict", json={"text": "cat"})
     assert "4 features" in problem(answer, 422, "wrong_input", "text")
@@ -267,7 +352,9 @@ def test_paths_and_methods(client_of: Start) -> None:
     client = client_of("texts")
     problem(client.get("/nothing"), 404, "not_found")
     problem(client.get("/v1/predict"), 405, "method_not_allowed")
-    problem(client.delete("/v1/labels"), 405, "method_not_allowed")
+    answer = client.delete("/v1/labels")
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET"
 
 
 def test_labels_are_found_in_pages(client_of: Start) -> None:
@@ -419,6 +506,19 @@ def test_key(client_of: Start) -> None:
         assert client.get(path).status_code == 200
     answer = client.get("/v1/model", headers={"x-api-key": "s3crét".encode()})
     problem(answer, 401, "unauthorized", "headers")
+
+
+def test_every_key_is_compared_in_the_same_time(
+    client_of: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[bytes] = []
+    own = gate.hmac.compare_digest
+    monkeypatch.setattr(gate.hmac, "compare_digest", lambda a, b: compared.append(a) or own(a, b))
+    client = client_of("texts", api_key="s3cret")
+    keys = [b"", b"s", b"s3cre", b"s3crex", b"s3cret", b"s3cret" * 100]
+    answers = [client.get("/v1/model", headers={"x-api-key": key}) for key in keys]
+    assert [answer.status_code for answer in answers] == [401, 401, 401, 401, 200, 401]
+    assert compared == keys
 
 
 def test_a_failure_inside_says_nothing_of_the_inside(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
+import os
 import shutil
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,78 @@ def test_a_model_that_is_gone_or_of_something_else_changes_nothing(path: Path) -
             assert str(path.parent) not in holder.failed.message
             answer = await client.post("/v1/predict", json={"text": "cat"})
             assert answer.status_code == 200
+
+    asyncio.run(main())
+
+
+def truncate(name: str) -> Callable[[Path], None]:
+    return lambda path: os.truncate(path / name, (path / name).stat().st_size // 2)
+
+
+def of_a_newer_format(path: Path) -> None:
+    head = json.loads((path / "model.json").read_text())
+    (path / "model.json").write_text(json.dumps(head | {"format_version": 1000}))
+
+
+def with_a_link(path: Path) -> None:
+    (path / "state.json").rename(path / "elsewhere.json")
+    (path / "state.json").symlink_to("elsewhere.json")
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        truncate("model.json"),
+        truncate("state.json"),
+        truncate("labels.json"),
+        truncate("arrays.safetensors"),
+        of_a_newer_format,
+        with_a_link,
+        lambda path: (path / "arrays.safetensors").write_bytes(os.urandom(1000)),
+        lambda path: (path / "model.json").write_bytes(b"[" * 100_000),
+        lambda path: (path / "state.json").unlink(),
+    ],
+)
+def test_models_that_cannot_be_read_change_nothing(
+    path: Path, harm: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with running(path) as (holder, client):
+            old = holder.current.fingerprint
+            fit("cow", path.with_name("new"))
+            harm(path.with_name("new"))
+            path.rename(path.with_name("old"))
+            path.with_name("new").rename(path)
+            await until(lambda: holder.failed)
+            answer = (await client.post("/v1/predict", json={"text": "cat", "k": 1})).json()
+            assert answer["model"] == old
+            assert answer["predictions"][0][0]["label"] == "cat"
+            fit("cow", path.with_name("good"))
+            shutil.rmtree(path)
+            path.with_name("good").rename(path)
+            await until(lambda: holder.current.labels[0] == "cow")
+
+    asyncio.run(main())
+
+
+def test_a_model_that_loads_but_cannot_predict_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running(path) as (holder, client):
+
+            def fail(*_: Any) -> None:
+                raise IndexError("secret")
+
+            monkeypatch.setattr(labelry.Rembrandt, "_topk", fail)
+            old = holder.current
+            await asyncio.to_thread(fit, "cow", path)
+            await until(lambda: holder.failed)
+            assert holder.failed.message == "the model cannot be used"
+            assert holder.current is old
+            monkeypatch.undo()
+            answer = await client.post("/v1/predict", json={"text": "cat", "k": 1})
+            assert answer.json()["predictions"][0][0]["label"] == "cat"
 
     asyncio.run(main())
 

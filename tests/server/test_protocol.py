@@ -1,10 +1,14 @@
-"""Headers that do not end, or do not come; what is no HTTP at all."""
+"""Clients that are slow, silent, greedy or wrong, on real sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -16,36 +20,90 @@ from labelry.server.run import listen
 from labelry.server.settings import Settings
 
 SECONDS = 20
+Start = Callable[..., str]
+
+
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n"
+PREDICT = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 
 
 class Talk:
     """Runs a conversation, of reader and writer, with a real server."""
 
-    def __init__(self, model: Path) -> None:
-        app = create_app(Settings(model, timeout=0.2))
-        config = uvicorn.Config(app, http=GuardedProtocol, ws="none", log_config=None)
+    port: int
+
+    def __init__(self, model: Path, timeout: float = SECONDS) -> None:
+        app = create_app(Settings(model, timeout=timeout))
+        config = uvicorn.Config(
+            app, http=GuardedProtocol, ws="none", log_config=None, limit_concurrency=3
+        )
         self.server = uvicorn.Server(config)
+        self._writers: list[asyncio.StreamWriter] = []
 
     def __call__(self, conversation: Callable[..., Awaitable[None]]) -> None:
         asyncio.run(self._run(conversation))
 
     async def _run(self, conversation: Callable[..., Awaitable[None]]) -> None:
         listener = listen("127.0.0.1", 0)
-        port = listener.getsockname()[1]
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # so that buffers fill soon
+        self.port = listener.getsockname()[1]
         serving = asyncio.create_task(self.server._serve([listener]))
         try:
             async with asyncio.timeout(SECONDS):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                await conversation(reader, writer)
-                writer.close()
+                await conversation(*await self.connect())
         finally:
+            for writer in self._writers:
+                writer.close()
+                with suppress(ConnectionError):
+                    await writer.wait_closed()
             self.server.should_exit = True
             await serving
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._writers.append(writer)
+        return reader, writer
+
+    @property
+    def clients(self) -> set[Any]:
+        """Addresses of those that are connected."""
+        return {connection.client for connection in self.server.server_state.connections}
+
+    @property
+    def connection(self) -> Any:
+        """The server's end of the only connection."""
+        (connection,) = self.server.server_state.connections
+        return connection
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def answer_to(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Headers and body of an answer."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+    return head, await reader.readexactly(length)
 
 
 @pytest.fixture
 def talk(models: dict[str, Path]) -> Talk:
     return Talk(models["texts"])
+
+
+def said(address: str, sent: bytes) -> bytes:
+    """All that comes back, until the server closes the connection."""
+    host, port = address.removeprefix("http://").split(":")
+    answer = bytearray()
+    with (
+        socket.create_connection((host, int(port)), timeout=SECONDS) as client,
+        suppress(ConnectionError),  # closed before all was read that was sent
+    ):
+        client.sendall(sent)
+        while part := client.recv(1 << 16):
+            answer += part
+    return bytes(answer)
 
 
 def test_silence_ends(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,14 +116,34 @@ def test_silence_ends(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     talk(conversation)
 
 
-def test_the_clock_stops_when_headers_are_complete(talk: Talk) -> None:
+def test_a_clock_runs_whenever_no_request_is_being_answered(talk: Talk) -> None:
     async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await talk.until(lambda: talk.server.server_state.connections)
         for _ in range(2):
-            writer.write(b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-            assert await reader.readexactly(len(b'{"status": "live"}')) == b'{"status": "live"}'
-            (connection,) = talk.server.server_state.connections
-            assert connection._waiting is None
+            await talk.until(lambda: talk.connection._waiting)
+            writer.write(PREDICT + b"Content-Length: 15\r\n\r\n")
+            await talk.until(lambda: not talk.connection._waiting)  # the application has its own
+            writer.write(b'{"text": "cat"}')
+            assert b"200 OK" in (await answer_to(reader))[0]
+        assert talk.connection._waiting
+
+    talk(conversation)
+
+
+def test_a_body_that_nobody_waits_for_ends(talk: Talk) -> None:
+    """The answer was there before it, and clears every other clock when it goes on."""
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
+        assert b"404 Not Found" in (await answer_to(reader))[0]
+        clock = talk.connection._waiting
+        assert clock
+        writer.write(b"a")
+        await talk.until(lambda: talk.connection.timeout_keep_alive_task is None)
+        assert talk.connection._waiting is clock  # not set back by what comes
+        # When the body ends after all, the connection goes on.
+        writer.write(b"a" * 99 + LIVE)
+        assert b"200 OK" in (await answer_to(reader))[0]
 
     talk(conversation)
 
@@ -84,7 +162,7 @@ def test_endless_headers_end(talk: Talk) -> None:
     talk(conversation)
 
 
-def test_a_slow_body_ends(talk: Talk) -> None:
+def test_a_slow_body_ends(models: dict[str, Path]) -> None:
     async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(
             b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -94,21 +172,186 @@ def test_a_slow_body_ends(talk: Talk) -> None:
         assert b"408 Request Timeout" in answer
         assert b"slow_body" in answer
 
+    Talk(models["texts"], timeout=0.2)(conversation)
+
+
+def test_headers_that_come_at_once_are_counted_too(address_of: Start) -> None:
+    many = b"".join(b"X-%d: %s\r\n" % (i, b"a" * 80) for i in range(1000))
+    answer = said(address_of("texts"), b"GET /health/live HTTP/1.1\r\n" + many + b"\r\n")
+    assert b"200 OK" not in answer
+
+
+def test_a_large_body_before_the_next_headers_is_not_counted_as_headers(talk: Talk) -> None:
+    body = json.dumps({"text": "cat " * 50_000}).encode()
+    request = PREDICT + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(request + LIVE[:-2])
+        assert b"200 OK" in (await answer_to(reader))[0]
+        writer.write(LIVE[-2:])
+        assert b"200 OK" in (await answer_to(reader))[0]
+
     talk(conversation)
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        # More than the buffers of both ends take, so that the server waits to write on.
+        b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" * protocol.MOST_PIPELINED,
+        # Less than what makes it wait, but too much for a connection to be closed.
+        b"GET /openapi.json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    ],
+)
 def test_a_client_that_does_not_read_is_cut_off(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, request_: bytes
 ) -> None:
     monkeypatch.setattr(protocol, "STUCK_SECONDS", 0.05)
 
     async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # 10,000 pages, far more than the buffers of both ends take.
-        writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" * 10_000)
-        with pytest.raises(ConnectionError):
-            await writer.wait_closed()
+        loop = asyncio.get_running_loop()
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.setblocking(False)
+            await loop.sock_connect(client, ("127.0.0.1", talk.port))
+            await talk.until(lambda: client.getsockname() in talk.clients)
+            await loop.sock_sendall(client, request_)
+            await talk.until(lambda: client.getsockname() not in talk.clients)
 
     talk(conversation)
+
+
+def test_requests_in_a_row_are_answered_in_order(talk: Talk) -> None:
+    paths = [b"/health/live", b"/nothing", b"/health/ready", b"/nothing"] * 3
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n" % path for path in paths))
+        for path in paths:
+            head, body = await answer_to(reader)
+            assert head.split()[1] == (b"404" if path == b"/nothing" else b"200")
+            assert (b"model" in body) == (path == b"/health/ready")
+
+    talk(conversation)
+
+
+def test_requests_without_end_before_an_answer_end(address_of: Start) -> None:
+    """Each would be kept until its turn."""
+    answer = said(address_of("texts"), LIVE * 1000)
+    assert answer.count(b"200 OK") < 1000
+
+
+def test_connections_beyond_the_limit_are_told_and_those_within_are_served(talk: Talk) -> None:
+    async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(LIVE)
+        return b"".join(await answer_to(reader))
+
+    async def conversation(*first: Any) -> None:
+        within = [first, await talk.connect(), await talk.connect()]
+        await talk.until(lambda: len(talk.server.server_state.connections) == 3)
+        surplus = await talk.connect()
+        await talk.until(lambda: len(talk.server.server_state.connections) == 4)
+        answer = await asked(*surplus)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"too_many_connections" in answer
+        assert b"retry-after: 1" in answer
+        assert b"nosniff" in answer
+        assert await surplus[0].read() == b""  # and closed
+        for connection in within:
+            assert b"200 OK" in await asked(*connection)
+        within[1][1].close()
+        await talk.until(lambda: len(talk.server.server_state.connections) == 2)
+        assert b"200 OK" in await asked(*await talk.connect())
+
+    talk(conversation)
+
+
+def test_connections_leave_files_for_everything_else(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "most_connections", lambda: 1)
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(LIVE)
+        assert b"200 OK" in (await answer_to(reader))[0]
+        other, _ = await talk.connect()
+        assert await other.read() == b""
+        writer.write(LIVE)
+        assert b"200 OK" in (await answer_to(reader))[0]
+
+    talk(conversation)
+
+
+BODY = b'{"text": "cat"}'
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"GET /health/live HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", b"200"),
+        (b"GET http://other.example/health/live HTTP/1.0\r\n\r\n", b"200"),
+        (b"HEAD /page/app.js HTTP/1.0\r\n\r\n", b"200"),
+        (b"TRACE /health/live HTTP/1.0\r\nX-Echo: me\r\n\r\n", b"405"),
+        (b"OPTIONS /v1/predict HTTP/1.0\r\nOrigin: http://a\r\n\r\n", b"405"),
+        (b"OPTIONS * HTTP/1.0\r\n\r\n", b"404"),
+        (b"CONNECT other.example:443 HTTP/1.1\r\nHost: a\r\n\r\n", b"400"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400"),
+        (b"BREW /health/live HTTP/1.1\r\nHost: a\r\n\r\n", b"400"),
+        (b"GET /health/live\r\n\r\n", b"200"),  # of 1991
+        (b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", b"400"),
+        (b"GET /health/live HTTP/1.1\r\nHost: a\r\nX-A: \x00\r\n\r\n", b"400"),
+        (b"GET /health/live HTTP/1.1\r\nHost: a\r\nX A: b\r\n\r\n", b"400"),
+        (PREDICT + b"Content-Length: -1\r\n\r\n" + BODY, b"400"),
+        (PREDICT + b"Content-Length: 0x0f\r\n\r\n" + BODY, b"400"),
+        (PREDICT + b"Content-Length: " + b"9" * 40 + b"\r\n\r\n" + BODY, b"400"),
+        (PREDICT + b"Content-Length: 99999999999\r\n\r\n" + BODY, b"413"),
+        (PREDICT + b"Content-Length: 15\r\nContent-Length: 16\r\n\r\n" + BODY, b"400"),
+        (PREDICT + b"Content-Length: 15\r\nTransfer-Encoding: chunked\r\n\r\n" + BODY, b"400"),
+        (PREDICT + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", b"400"),
+        (PREDICT + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 40 + b"\r\n", b"400"),
+        (PREDICT + b"Transfer-Encoding: chunked\r\n\r\nf;a=b\r\n" + BODY, b"408"),  # no end
+        (PREDICT + b"Content-Length: 16\r\n\r\n" + BODY, b"408"),  # one byte short
+        (PREDICT + b"Transfer-Encoding: chunked\r\n\r\n"
+         + (b"8000\r\n" + b" " * 0x8000 + b"\r\n") * 40, b"413"),
+    ],
+)  # fmt: skip
+def test_odd_and_wrong_requests(address_of: Start, request_: bytes, expected: bytes) -> None:
+    limits = {"timeout": 0.2} if expected == b"408" else {}
+    answer = said(address_of("texts", **limits), request_)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.split()[:2] == [b"HTTP/1.1", expected]
+    assert b"X-Echo" not in answer
+    assert b"access-control" not in head.lower()
+    assert body or request_.startswith(b"HEAD")
+    if expected == b"405":
+        assert b"\r\nallow: " in head
+
+
+def test_a_body_longer_than_it_says_is_another_request(address_of: Start) -> None:
+    sent = PREDICT + b"Content-Length: 15\r\n\r\n" + BODY + b"more\r\n\r\n"
+    answer = said(address_of("texts"), sent)
+    assert answer.count(b"HTTP/1.1 ") >= 1
+    assert answer.rpartition(b"HTTP/1.1 ")[2].startswith(b"400")
+
+
+def test_no_redirection_to_a_host_that_the_client_names(address_of: Start) -> None:
+    sent = b"GET /v1/model/ HTTP/1.0\r\nHost: other.example\r\n\r\n"
+    answer = said(address_of("texts"), sent)
+    assert answer.startswith(b"HTTP/1.1 404")
+    assert b"other.example" not in answer
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/page/", "/page", "/page/../app.py", "/page/%2e%2e/app.py", "/page/..%2fapp.py",
+     "/page/..%5capp.py", "/page/%2fetc%2fpasswd", "/..%2f..%2fetc/passwd", "//etc/passwd",
+     "/page/app.js%00.css"],
+)  # fmt: skip
+def test_no_file_but_those_of_the_page(address_of: Start, path: str) -> None:
+    answer = said(address_of("texts"), f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 404")
+    assert b"import" not in answer
+    assert b"root:" not in answer
 
 
 def test_what_is_no_http(talk: Talk) -> None:

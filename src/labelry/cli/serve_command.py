@@ -31,6 +31,9 @@ def serve(
     max_batch: Annotated[int, typer.Option(help="Most rows of a request.", min=1)] = 256,
     max_body: Annotated[int, typer.Option(help="Most bytes of a request.", min=1)] = 1 << 20,
     timeout: Annotated[float, typer.Option(help="Seconds for a request.")] = 10.0,
+    max_connections: Annotated[
+        int, typer.Option(help="Most connections of a worker.", min=1)
+    ] = 1000,
 ) -> None:
     """Answer requests over HTTP; a model that is replaced is loaded anew, without a pause.
 
@@ -53,6 +56,7 @@ def serve(
         max_batch=max_batch,
         max_body=max_body,
         timeout=timeout,
+        max_connections=max_connections,
     )
     run(settings, host, port, workers, lambda address: _say(model, address))
 

@@ -213,6 +213,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=__version__,
         docs_url=None,  # FastAPI's page takes its scripts from another host
         redoc_url=None,
+        redirect_slashes=False,  # a redirection goes to whatever host the client named
         lifespan=service.lifespan,
         responses={"default": {"model": schemas.ErrorResponse, "description": "Any error."}},
         # Before FastAPI's route of the same path, which is there for the description: what
@@ -241,17 +242,17 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         ("/v1/labels", service.labels, schemas.LabelsResponse),
         ("/v1/labels/{label_id}/similar", service.similar, schemas.SimilarResponse),
         ("/v1/labels/{label_id}/words", service.words, schemas.WordsResponse),
+        ("/v1/model", service.model, schemas.ModelResponse),
+        ("/health/live", service.live, schemas.HealthResponse),
+        ("/health/ready", service.ready, schemas.HealthResponse),
     ):
         app.add_api_route(path, handler, responses={200: {"model": model}})
-    app.add_api_route(
-        "/v1/map",
-        service.map,
-        responses={200: {"content": {"application/octet-stream": {}}, "description": "The map."}},
-    )
-    app.add_api_route("/v1/model", service.model)
-    app.add_api_route("/health/live", service.live)
-    app.add_api_route("/health/ready", service.ready)
-    app.add_api_route("/metrics", service.figures)
+    for path, plain, kind in (
+        ("/v1/map", service.map, "application/octet-stream"),
+        ("/metrics", service.figures, "text/plain"),
+    ):
+        content: dict[int | str, dict[str, Any]] = {200: {"content": {kind: {}}}}
+        app.add_api_route(path, plain, response_class=Response, responses=content)
     page = docs_page(app.openapi())
     app.add_api_route("/docs", lambda: HTMLResponse(page), include_in_schema=False)
     app.routes.extend(page_routes(service.front))
@@ -272,4 +273,6 @@ async def _answer_validation(_: Request, error: Any) -> JSONResponse:
 
 async def _answer_http(_: Request, error: Any) -> JSONResponse:
     code, message = _HTTP.get(error.status_code, ("http", str(error.detail)))
-    return Problem(error.status_code, code, message).response()
+    response = Problem(error.status_code, code, message).response()
+    response.headers.update(error.headers or {})  # which methods are allowed
+    return response

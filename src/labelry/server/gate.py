@@ -27,7 +27,12 @@ _HEADERS = {
     b"cache-control": b"no-store",
 }
 
+SURPLUS = "labelry.surplus"  # in the scope of a request on a connection beyond the limit
+
 _FAILURE = Problem(500, "internal", "the server failed to answer; its log says why")
+_SURPLUS = Problem(
+    503, "too_many_connections", "too many connections; try again in a second", closes=True
+)
 _REFUSAL = Problem(
     401,
     "unauthorized",
@@ -74,7 +79,9 @@ class Gate:
             self._metrics.seconds.labels(path).observe(time.perf_counter() - start)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._admits(scope):
+        if SURPLUS in scope:
+            await _SURPLUS.response()(scope, receive, send)
+        elif self._admits(scope):
             await self._app(scope, receive, send)
         else:
             await _REFUSAL.response()(scope, receive, send)

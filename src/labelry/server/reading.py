@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ async def read_json(request: Request, settings: Settings) -> bytes:
                     raise _too_large(settings)
     except TimeoutError:
         message = f"the body did not arrive within {settings.timeout:g} seconds"
-        raise Problem(408, "slow_body", message) from None
+        raise Problem(408, "slow_body", message, closes=True) from None
     except ClientDisconnect:
         raise Problem(400, "disconnected", "the client went away") from None
     return bytes(body)
@@ -48,18 +49,15 @@ async def read_json(request: Request, settings: Settings) -> bytes:
 
 def _too_large(settings: Settings) -> Problem:
     message = f"the body may have at most {settings.max_body} bytes: send fewer rows at a time"
-    return Problem(413, "body_too_large", message)
+    return Problem(413, "body_too_large", message, closes=True)
 
 
 def question_of(wanted: PredictRequest, served: Served, settings: Settings) -> Question:
     """What a request asks of a model."""
-    rows = _texts(wanted, served) if served.takes_text else _features(wanted, served)
+    most = settings.max_batch
+    rows = _texts(wanted, most) if served.takes_text else _features(wanted, served, most)
     allowed = None if wanted.labels is None else _allowed(wanted.labels, served)
     question = Question(served, rows, wanted.k, wanted.threshold, allowed, wanted.explain)
-    name, most = "text" if served.takes_text else "features", settings.max_batch
-    if not 1 <= question.size <= most:
-        message = f"must be 1 to {most} rows, got {question.size}"
-        raise Problem(422, "batch_size", message, name)
     if question.size * min(wanted.k, len(served.labels)) > _LABELS_PER_ROW * most:
         message = f"at most {_LABELS_PER_ROW * most} labels at a time: fewer rows or a smaller k"
         raise Problem(422, "batch_size", message, "k")
@@ -74,20 +72,28 @@ def question_of(wanted: PredictRequest, served: Served, settings: Settings) -> Q
     return question
 
 
-def _texts(wanted: PredictRequest, served: Served) -> list[str]:
+def _check_rows(rows: Sized, most: int, where: str) -> None:
+    if not 1 <= len(rows) <= most:
+        raise Problem(422, "batch_size", f"must be 1 to {most} rows, got {len(rows)}", where)
+
+
+def _texts(wanted: PredictRequest, most: int) -> list[str]:
     if wanted.text is None:
         raise Problem(
             422, "wrong_input", "this model labels texts: send text, not features", "features"
         )
-    return [wanted.text] if isinstance(wanted.text, str) else wanted.text
+    texts = [wanted.text] if isinstance(wanted.text, str) else wanted.text
+    _check_rows(texts, most, "text")
+    return texts
 
 
-def _features(wanted: PredictRequest, served: Served) -> Rows:
+def _features(wanted: PredictRequest, served: Served, most: int) -> Rows:
     if wanted.features is None:
         message = f"this model labels rows of {served.n_features} features: send features, not text"
         raise Problem(422, "wrong_input", message, "text")
     given: Any = wanted.features
     if isinstance(given, list) and (not given or isinstance(given[0], (list, dict))):
+        _check_rows(given, most, "features")  # before each of half a million is looked at
         rows = [_columns(row, f"features.{i}", served) for i, row in enumerate(given)]
     else:
         rows = [_columns(given, "features", served)]

@@ -15,15 +15,17 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from numba import threading_layer  # type: ignore[attr-defined]
 from uvicorn.supervisors import Multiprocess
 
+from labelry.errors import LabelryError
 from labelry.server.app import create_app
 from labelry.server.metrics import SHARED, forget_process
+from labelry.server.open_files import allow_connections
 from labelry.server.protocol import GuardedProtocol
 from labelry.server.served import load_served
 from labelry.server.settings import Settings
 
-_MOST_CONNECTIONS = 1000  # of a worker; below the usual limit of open files, 1024
 _START_SECONDS = 60  # for the first worker to load its model
 _SILENT_SECONDS = 15  # after which a worker that does not answer its parent is replaced
 _PAUSE_SECONDS = 5.0  # before a worker that could not load the model is started again
@@ -50,19 +52,39 @@ def serve(
     ModelError
         If the model cannot be loaded.
     ValueError
-        If the address cannot be listened on.
+        If the address cannot be listened on, or there cannot be so many connections.
     """
+    allow_connections(settings.max_connections)
     with listen(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         announce = partial(ready, address)
         if workers == 1:
-            _serve_here(_config(create_app(settings), settings), listener, announce)
+            app = create_app(settings)
+            check_threads()
+            _serve_here(_config(app, settings), listener, announce)
             return
         load_served(settings.model)  # a model that cannot be served is told here, once
+        check_threads()
         config = _config(partial(_worker, settings), settings, workers=workers, factory=True)
         with tempfile.TemporaryDirectory(prefix="labelry-metrics-") as folder:
             os.environ[SHARED] = folder
             _Workers(config, listener, announce).run()
+
+
+def check_threads() -> None:
+    """A `LabelryError` if a kernel ran on threads of numba's own.
+
+    labelry has its own (see docs/architecture.md); numba's simplest layer ends the process when two
+    threads call at once, as they do here while a model is replaced.
+    """
+    try:
+        layer = threading_layer()
+    except ValueError:  # none was started
+        return
+    raise LabelryError(
+        f"numba's threading layer {layer!r} is in use, which is not safe in a server: a kernel was "
+        "compiled with parallel=True"
+    )
 
 
 def _config(app: Callable[..., Any], settings: Settings, **options: Any) -> uvicorn.Config:
@@ -74,7 +96,7 @@ def _config(app: Callable[..., Any], settings: Settings, **options: Any) -> uvic
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_MOST_CONNECTIONS,
+        limit_concurrency=settings.max_connections,
         timeout_graceful_shutdown=math.ceil(2 * settings.timeout),
         timeout_worker_healthcheck=_SILENT_SECONDS,
         **options,
@@ -126,6 +148,11 @@ class _Workers(Multiprocess):
         if self.processes[0].wait_until_ready(_START_SECONDS, self.should_exit):
             self._ready()
 
+    def terminate_all(self) -> None:
+        for listener in self.sockets:  # or clients would wait for the last worker to end, in vain
+            listener.close()
+        super().terminate_all()
+
     def keep_subprocess_alive(self) -> None:
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
@@ -140,7 +167,9 @@ def _worker(settings: Settings) -> FastAPI:
     must not end in the way that makes uvicorn end them all, so it ends in another, after a pause.
     """
     try:
-        return create_app(settings)
+        app = create_app(settings)
+        check_threads()
+        return app
     except Exception as error:
         logging.getLogger("labelry.server").error("a worker cannot start: %s", error)
         time.sleep(_PAUSE_SECONDS)

@@ -25,6 +25,9 @@ class Settings:
         Most bytes of a request's body.
     timeout : float
         Seconds for a request, of which the client may take as many again to send it.
+    max_connections : int
+        Most connections of a worker; further ones are told to come again, and closed. Larger: more
+        clients at once, and about 20 KB of memory for each.
     poll : float
         Seconds between looks at the model directory.
     """
@@ -34,11 +37,13 @@ class Settings:
     max_batch: int = 256
     max_body: int = 1 << 20
     timeout: float = 10.0
+    max_connections: int = 1000
     poll: float = 1.0
 
     def __post_init__(self) -> None:
         check_at_least("max_batch", self.max_batch, 1)
         check_at_least("max_body", self.max_body, 1)
+        check_at_least("max_connections", self.max_connections, 1)
         check_positive("timeout", self.timeout)
         check_positive("poll", self.poll)
         if self.api_key is not None and not self.api_key.isascii():

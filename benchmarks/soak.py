@@ -1,0 +1,313 @@
+"""The server for a long time, with very many connections, with workers that are killed.
+
+    python benchmarks/soak.py [--minutes 10] [--connections 10000] [--kills 5]
+
+Trains a tagger on ICD-10-CM and starts `labelry serve`, three times:
+
+1. `--connections` are open at once, each with a request that has begun: first within the limit,
+   then beyond it.
+2. Two workers are killed in turn, `--kills` times, while clients ask that try once more.
+3. Clients ask for `--minutes`, rightly and wrongly, and leave in the middle, and the model is
+   replaced, every fifth time by a damaged one; memory is read every second.
+
+Linux only. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from labelry.data import write
+from labelry.data.icd import icd10cm
+
+LABELRY = [sys.executable, "-c", "from labelry.cli import main; main()"]
+HEAD = "POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: "
+
+
+class Client:
+    """A connection of a client, opened when there is something to ask."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def send(self, body: bytes) -> None:
+        await self._write(f"{HEAD}{len(body)}\r\n\r\n".encode() + body)
+
+    async def ask(self, body: bytes) -> int:
+        """Status of the answer, when all of it is there."""
+        await self.send(body)
+        return await self._status()
+
+    async def begin(self, length: int) -> int:
+        """Status of a request without its body: 100 is to go on."""
+        await self._write(f"{HEAD}{length}\r\nExpect: 100-continue\r\n\r\n".encode())
+        return await self._status()
+
+    async def end(self, body: bytes) -> int:
+        """Status of a request that was begun."""
+        await self._write(body)
+        return await self._status()
+
+    async def _write(self, data: bytes) -> None:
+        if self.writer is None:
+            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def _status(self) -> int:
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        await self.reader.readexactly(int(length[1]) if length else 0)
+        if b"connection: close" in head:
+            self.close()
+        return int(head.split()[1])
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.transport.abort()
+            self.writer = None
+
+
+@contextmanager
+def server(path: Path, *options: object) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Port and process of a server that is ready."""
+    command = [*LABELRY, "serve", str(path), "--port", "0", *map(str, options)]
+    log = (path.parent / "server.log").open("a")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        found = re.search(
+            r"127\.0\.0\.1:(\d+)", process.stdout.readline() if process.stdout else ""
+        )
+        if not found:
+            sys.exit("the server did not start")
+        yield int(found[1]), process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        if process.wait():
+            sys.exit(f"the server ended with {process.returncode}")
+
+
+def memory(pid: int) -> float:
+    """Memory that a process holds for itself, in MiB: without files that are mapped."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"RssAnon:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+
+
+def workers_of(pid: int) -> list[int]:
+    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return [c for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+
+# ---- 1. very many connections -----------------------------------------------------------------
+
+
+async def crowd(port: int, n: int, pid: int) -> tuple[Counter, float]:
+    """Statuses on `n` connections, and the memory when a request has begun on each of them."""
+    body = b'{"text": "pain in the left knee", "k": 3}'
+    clients = [Client(port) for _ in range(n)]
+    counts: Counter = Counter()
+    told = await asyncio.gather(*(client.begin(len(body)) for client in clients))
+    held = memory(pid)
+    within = [client for client, status in zip(clients, told, strict=True) if status == 100]
+    counts.update(status for status in told if status != 100)
+    counts.update(await asyncio.gather(*(client.end(body) for client in within)))
+    for client in clients:
+        client.close()
+    return counts, held
+
+
+def connections(path: Path, options: argparse.Namespace) -> None:
+    n = options.connections
+    print(f"## {n:,} connections at once\n")
+    print("| limit | statuses | MiB before | with all | after |\n|---|---|---|---|---|")
+    for limit in (n, 1000):
+        limits = ("--max-connections", limit, "--max-batch", 1024, "--timeout", 120)
+        with server(path, *limits) as (port, process):
+            before = asyncio.run(crowd(port, 10, process.pid))[1]
+            counts, held = asyncio.run(crowd(port, n, process.pid))
+            after = asyncio.run(crowd(port, 10, process.pid))[1]
+            print(f"| {limit:,} | {dict(counts)} | {before:.1f} | {held:.1f} | {after:.1f} |")
+    print()
+
+
+# ---- 2. workers that are killed ---------------------------------------------------------------
+
+
+async def insist(port: int, body: bytes, counts: Counter, stop: asyncio.Event) -> None:
+    """Ask on and on, and once more where that fails."""
+    client = Client(port)
+    while not stop.is_set():
+        for attempt in range(2):
+            try:
+                counts[await client.ask(body)] += 1
+                break
+            except (OSError, asyncio.IncompleteReadError):
+                client.close()
+                counts["asked again" if attempt == 0 else "failed"] += 1
+    client.close()
+
+
+async def kill_in_turn(port: int, pid: int, options: argparse.Namespace, counts: Counter) -> None:
+    stop = asyncio.Event()
+    body = b'{"text": "pain in the left knee", "k": 3}'
+    clients = [insist(port, body, counts, stop) for _ in range(options.clients)]
+    asking = asyncio.gather(*clients)
+    for i in range(options.kills):
+        await asyncio.sleep(2)
+        victim = workers_of(pid)[i % 2]
+        os.kill(victim, signal.SIGKILL)
+        counts["killed"] += 1
+        await until(lambda v=victim: len(workers_of(pid)) == 2 and v not in workers_of(pid))
+    await asyncio.sleep(5)
+    stop.set()
+    await asking
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while True:
+        with suppress(OSError):  # a process that ends while it is looked at
+            if condition():
+                return
+        await asyncio.sleep(0.05)
+
+
+def kills(path: Path, options: argparse.Namespace) -> None:
+    counts: Counter = Counter()
+    with server(path, "--workers", 2) as (port, process):
+        asyncio.run(until(lambda: len(workers_of(process.pid)) == 2))
+        asyncio.run(kill_in_turn(port, process.pid, options, counts))
+    print(f"## {options.kills} workers killed under load\n\n{dict(counts)}\n")
+
+
+# ---- 3. for a long time -----------------------------------------------------------------------
+
+
+def bodies(texts: list[str]) -> list[bytes]:
+    """Requests of many kinds; one in seven is wrong."""
+    rng = np.random.default_rng(0)
+    some = [json.dumps({"text": text, "k": 5}).encode() for text in texts[:2000]]
+    some += [json.dumps({"text": texts[i : i + 64], "k": 10}).encode() for i in range(0, 2000, 64)]
+    some += [json.dumps({"text": t, "explain": True, "k": 3}).encode() for t in texts[:50]]
+    wrong = [b'{"text": "a", "k": 0}', b"{", b"[" * 3000, b'{"text": "\xff"}', b'{"text": 1e999}']
+    wrong += [b'{"text": [' + b"1," * 100_000 + b"1]}", b'{"text": "' + b"a" * 2_000_000 + b'"}']
+    wrong += [b'{"text": "a", "labels": ["no such label"]}', b'{"features": {"3": 1}}']
+    some += 40 * wrong
+    return [some[i] for i in rng.permutation(len(some))]
+
+
+async def talk(port: int, wanted: list[bytes], number: int, counts: Counter, end: float) -> None:
+    """Ask until the end; now and then leave without an answer, or begin what is not ended."""
+    client = Client(port)
+    place = number * 97
+    while time.monotonic() < end:
+        place += 1
+        body = wanted[place % len(wanted)]
+        try:
+            if place % 50 == 0:
+                await client.send(body)
+                client.close()
+                counts["left"] += 1
+            elif place % 211 == 0:
+                await client.send(body)
+                client.writer.write(b"POST /v1/pre")  # type: ignore[union-attr]
+                client.close()
+                counts["half a request"] += 1
+            else:
+                counts[await client.ask(body)] += 1
+        except (OSError, asyncio.IncompleteReadError):
+            client.close()
+            # The answer to what is too large may be lost, as the connection ends while it is sent.
+            counts["lost, too large" if len(body) > 1 << 20 else "lost"] += 1
+    client.close()
+
+
+async def replace(path: Path, other: Path, seconds: float, counts: Counter, end: float) -> None:
+    """Put copies of a model in its place, of which every fifth is damaged."""
+    while time.monotonic() + seconds < end:
+        await asyncio.sleep(seconds)
+        counts["replaced"] += 1
+        fresh = path.with_name("fresh")
+        await asyncio.to_thread(shutil.copytree, other, fresh)
+        if counts["replaced"] % 5 == 0:
+            file = fresh / "arrays.safetensors"
+            os.truncate(file, file.stat().st_size // 2)
+        path.rename(path.with_name("old"))
+        fresh.rename(path)
+        await asyncio.to_thread(shutil.rmtree, path.with_name("old"))
+
+
+async def watch(pid: int, curve: list[tuple[float, float]], end: float) -> None:
+    start = time.monotonic()
+    while time.monotonic() < end:
+        curve.append((time.monotonic() - start, memory(pid)))
+        await asyncio.sleep(1)
+
+
+def soak(path: Path, wanted: list[bytes], options: argparse.Namespace) -> None:
+    other = path.with_name("other")
+    shutil.copytree(path, other)
+    counts: Counter = Counter()
+    curve: list[tuple[float, float]] = []
+    seconds = 60 * options.minutes
+    with server(path) as (port, process):
+
+        async def everything() -> None:
+            end = time.monotonic() + seconds
+            clients = [talk(port, wanted, i, counts, end) for i in range(options.clients)]
+            replacing = replace(path, other, options.replace, counts, end)
+            await asyncio.gather(*clients, replacing, watch(process.pid, curve, end))
+
+        asyncio.run(everything())
+        time.sleep(12)  # until connections that clients left have ended
+        rest = memory(process.pid)
+    answers = sum(n for what, n in counts.items() if isinstance(what, int))
+    print(f"## {options.minutes:g} minutes, {options.clients} clients\n")
+    print(f"{answers:,} answers, {answers / seconds:,.0f} a second: {dict(counts)}\n")
+    print("| minute | memory, MiB: median | least | most |\n|---|---|---|---|")
+    for minute in range(int(np.ceil(seconds / 60))):
+        part = [mib for at, mib in curve if minute <= at / 60 < minute + 1]
+        if part:
+            print(f"| {minute} | {np.median(part):.1f} | {min(part):.1f} | {max(part):.1f} |")
+    print(f"\nAt rest in the end: {rest:.1f} MiB.\n", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--replace", type=float, default=10, help="seconds between new models")
+    parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=5)
+    options = parser.parse_args()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.TemporaryDirectory() as folder:
+        path, data = Path(folder) / "icd.labelry", icd10cm()
+        write(data.train, Path(folder) / "train.jsonl")
+        train = ["train", str(Path(folder) / "train.jsonl"), "--out", str(path), "--quiet"]
+        subprocess.run([*LABELRY, *train, "--quality", "fast"], check=True)
+        connections(path, options)
+        kills(path, options)
+        soak(path, bodies(data.test.texts or []), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""How many threads BLAS may use, while any number of threads work at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """The libraries of this process; to look for them takes milliseconds."""
+    return ThreadpoolController()
+
+
+@cache
+def _blas() -> list[Any]:
+    return _controller().select(user_api="blas").lib_controllers
+
+
+class _Hold:
+    """The number of BLAS threads, which is one for the whole process.
+
+    It is the least that those want who are at work, and again what it was when none is. If each set
+    it and set it back, one that ends could undo what another still needs, and the last to end could
+    leave the number of another for ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted: list[int] = []  # of those who are at work
+        self._before: list[int] = []  # of each library, when there were none
+
+    def add(self, limit: int) -> None:
+        with self._lock:
+            if not self._wanted:
+                self._before = [library.num_threads for library in _blas()]
+            self._wanted.append(limit)
+            self._set([min(self._wanted)] * len(self._before))
+
+    def remove(self, limit: int) -> None:
+        with self._lock:
+            self._wanted.remove(limit)
+            self._set([min(self._wanted)] * len(self._before) if self._wanted else self._before)
+
+    def forget(self) -> None:
+        """After a fork: those who were at work are not in the child."""
+        if self._wanted:
+            self._set(self._before)
+        self._lock, self._wanted = threading.Lock(), []
+
+    def _set(self, numbers: list[int]) -> None:
+        for library, number in zip(_blas(), numbers, strict=True):
+            library.set_num_threads(number)
+
+
+_hold = _Hold()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_hold.forget)
+
+
+@contextmanager
+def library_threads(limit: int) -> Iterator[None]:
+    """Hold BLAS and OpenMP to `limit` threads; OpenMP has a number for each caller's thread."""
+    _hold.add(limit)
+    try:
+        with _controller().limit(limits=limit, user_api="openmp"):
+            yield
+    finally:
+        _hold.remove(limit)

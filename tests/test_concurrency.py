@@ -1,0 +1,188 @@
+"""A model gives the same answers, to the bit, from many threads at once and in forked processes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from numba.core.dispatcher import Dispatcher
+from scipy.sparse import csr_array
+
+import labelry
+from labelry.estimator import LabelRanker
+
+THREADS = 8
+ROUNDS = 6  # of each thread
+SECONDS = 120  # after which a child that does not end is taken to hang
+N_LABELS = 40
+WORDS = np.array([f"word{i}" for i in range(300)])
+
+SYSTEMS: dict[str, Callable[[], LabelRanker]] = {
+    "tagger": lambda: labelry.Tagger(n_jobs=2, random_state=0),
+    "rembrandt": lambda: labelry.Rembrandt(embedding_dim=10, n_jobs=2, random_state=0),
+    "sleec": lambda: labelry.SLEEC(embedding_dim=8, n_learners=2, n_jobs=2, random_state=0),
+    "linear-tree": lambda: labelry.LinearLabelTree(n_jobs=2, random_state=0),
+}
+
+
+def documents(n: int, seed: int) -> tuple[list[str], list[list[str]]]:
+    """Texts with words of one or two labels each, and words of none."""
+    rng = np.random.default_rng(seed)
+    labels = [rng.choice(N_LABELS, rng.integers(1, 3), replace=False) for _ in range(n)]
+    texts = [
+        " ".join(
+            WORDS[np.concatenate([*(5 * a + np.arange(5) for a in row), rng.integers(200, 300, 4)])]
+        )
+        for row in labels
+    ]
+    return texts, [[f"label {a}" for a in row] for row in labels]
+
+
+def features(texts: list[str]) -> csr_array:
+    counts = [[text.split().count(word) for word in WORDS] for text in texts]
+    return csr_array(np.array(counts, dtype=np.float32))
+
+
+class Case:
+    """A model, parts of rows of different sizes, and what it says of them when it is alone."""
+
+    def __init__(self, system: str, kind: str) -> None:
+        texts, labels = documents(200, seed=0)
+        asked, _ = documents(150, seed=1)
+        as_rows: Any = features if kind == "features" else list
+        self.model = SYSTEMS[system]().fit(as_rows(texts), labels)
+        rows = as_rows(asked)
+        bounds = [(0, 1), (1, 3), (3, 40), (0, 150)]
+        self.parts = [rows[a:b] for a, b in bounds]
+        self.expected = [self.digest(part) for part in self.parts]
+
+    def digest(self, rows: Any) -> str:
+        ids, scores = self.model.topk_ids(rows, 5)
+        return hashlib.sha256(ids.tobytes() + scores.tobytes()).hexdigest()
+
+    def wrong(self, first: int = 0) -> list[int]:
+        """The parts of which it says something else now, beginning with one of them."""
+        order = [(first + i) % len(self.parts) for i in range(len(self.parts))]
+        return [i for i in order if self.digest(self.parts[i]) != self.expected[i]]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(system, kind) for system in SYSTEMS for kind in ("texts", "features")],
+    ids="-".join,
+)
+def case(request: pytest.FixtureRequest) -> Case:
+    return Case(*request.param)
+
+
+def test_the_same_answers_from_threads(case: Case) -> None:
+    together = threading.Barrier(THREADS)
+
+    def ask(number: int) -> list[int]:
+        together.wait()
+        return [i for n in range(ROUNDS) for i in case.wrong(number + n)]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert list(pool.map(ask, range(THREADS))) == [[]] * THREADS
+    assert case.wrong() == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_same_answers_from_forked_processes(case: Case) -> None:
+    """Forked from a process whose threads have been at work; several children at once."""
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(case.wrong, range(2))) == [[]] * 2
+    children = [_forked(case) for _ in range(3)]
+    assert case.wrong() == []
+    assert [_exit_code(child) for child in children] == [0] * 3
+
+
+def _forked(case: Case) -> int:
+    """Process id of a child that ends with the number of its wrong answers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads, from 3.12 on
+        child = os.fork()
+    if child == 0:
+        try:
+            os._exit(len(case.wrong()))
+        finally:
+            os._exit(100)  # an exception
+    return child
+
+
+def _exit_code(child: int) -> int:
+    end = time.monotonic() + SECONDS
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail("a forked process hangs")
+        time.sleep(0.01)
+
+
+def _dispatchers() -> dict[str, Dispatcher]:
+    """All compiled functions of the package, by name."""
+    found = {}
+    for module in pkgutil.walk_packages(labelry.__path__, "labelry."):
+        if module.name.endswith("__main__"):
+            continue
+        loaded = importlib.import_module(module.name)
+        found |= {
+            f"{module.name}.{name}": value
+            for name, value in vars(loaded).items()
+            if isinstance(value, Dispatcher)
+        }
+    return found
+
+
+def test_every_kernel_lets_threads_run_and_starts_none() -> None:
+    kernels = _dispatchers()
+    assert len(kernels) > 100
+    for name, kernel in kernels.items():
+        assert not kernel.targetoptions.get("parallel"), name
+        assert kernel.targetoptions.get("nogil"), name
+
+
+SCRIPT = """
+import hashlib, numba, numpy as np, labelry
+X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+model = labelry.Rembrandt(embedding_dim=2, n_jobs=2, random_state=0).fit(X, np.argmax(X, axis=1))
+ids, scores = model.topk_ids(X, 3)
+answer = hashlib.sha256(ids.tobytes() + scores.tobytes()).hexdigest()
+"""
+SAY = """
+try:
+    print(numba.threading_layer())
+except ValueError:  # none was started
+    print(answer)
+"""
+
+
+def test_settings_of_numbas_threads_do_not_matter() -> None:
+    """Not even one that numba itself would refuse: its layers are never started."""
+    here: dict[str, Any] = {}
+    exec(SCRIPT, here)
+    there = subprocess.run(
+        [sys.executable, "-c", SCRIPT + SAY],
+        env={**os.environ, "NUMBA_THREADING_LAYER": "no such layer", "NUMBA_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.strip() == here["answer"]
