@@ -22,10 +22,6 @@ print(f"{shards.n_rows:,} rows, {shards.n_bytes / 1e6:.1f} MB in {len(shards.sha
 
 # As labelry train shards/ --system linear-tree --memory 4GiB. Here the bound is too small to
 # hold the rows and what is made of them, so that they stay on disk.
-model = labelry.LinearLabelTree().fit_rows(
-    shards.rows(memory=2 * shards.n_bytes + (2 << 20)),
-    label_names=shards.label_names,
-    text_features=shards.text_features,
-)
+model = labelry.LinearLabelTree().fit(shards.rows(memory=2 * shards.n_bytes + (2 << 20)))
 print(f"P@1 {labelry.evaluate(model, icd.test)['P@1']:.1f}")
 print(model.predict_topk(["pain in the left knee"], k=2)[0].tolist())

@@ -45,8 +45,8 @@ class Stopped(BaseException):
 class StoppingRows(ShardedRows):
     """Rows that end the job in the middle of a pass."""
 
-    def __init__(self, shards: Shards, last: int) -> None:
-        super().__init__(shards, n_jobs=1)
+    def __init__(self, shards: Shards, last: int, memory: int | None = None) -> None:
+        super().__init__(shards, memory=memory, n_jobs=1)
         self.last = last
 
     def map_blocks(self, function: Callable[[Block], Any]) -> Any:
@@ -62,9 +62,12 @@ class StoppingRows(ShardedRows):
 
 
 @contextmanager
-def interrupted(rows: Rows, directory: Path, job: dict[str, Any]) -> Iterator[Rows]:
+def interrupted(
+    rows: Rows, directory: Path, job: dict[str, Any], *, resume: bool = False
+) -> Iterator[Rows]:
     """Rows of a job that ends in an interrupt when all its passes are made."""
-    with pytest.raises(Stopped), checkpointed(rows, directory, job) as kept:  # noqa: PT012
+    job_rows = checkpointed(rows, directory, job, resume=resume)
+    with pytest.raises(Stopped), job_rows as kept:  # noqa: PT012
         yield kept
         raise Stopped
 
@@ -99,6 +102,70 @@ def test_a_job_goes_on_where_it_was_interrupted(
     X = np.eye(D, dtype=np.float32)
     for ours, theirs in zip(model.predict_topk(X, 3), expected.predict_topk(X, 3), strict=True):
         assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("system", "settings"),
+    [
+        ("linear-tree", {"tree": "random", "depth": 2, "branching": 2}),
+        ("sleec", {"n_clusters": 3, "n_learners": 2, "embedding_dim": 2}),
+        ("local-leml", {"n_clusters": 3, "n_learners": 1, "embedding_dim": 2}),
+    ],
+)
+def test_nodes_and_clusters_that_were_trained_are_not_trained_again(
+    shards: Shards, system: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    def train(rows: Rows) -> Any:
+        return system_class(system)(n_jobs=1, **settings).fit(rows)
+
+    bound = max(5 * shards.n_bytes // 2, 4 * max(shard.bytes for shard in shards.shards))
+    whole = StoppingRows(shards, -1, bound)
+    expected, passes = train(whole), tmp_path / "passes"
+    rows = StoppingRows(shards, whole.n_passes - 2, bound)
+    with pytest.raises(Stopped), checkpointed(rows, passes, {}) as kept:
+        train(kept)
+    rows = StoppingRows(shards, -1, bound)
+    with checkpointed(rows, passes, {}, resume=True) as kept:
+        model = train(kept)
+    assert rows.n_passes < whole.n_passes // 2
+    X = np.eye(D, dtype=np.float32)
+    for ours, theirs in zip(model.predict_topk(X, 3), expected.predict_topk(X, 3), strict=True):
+        assert_array_equal(ours, theirs)
+
+
+def test_work_on_parts_goes_on_with_the_part_at_which_it_stopped(
+    shards: Shards, tmp_path: Path
+) -> None:
+    done: list[int] = []
+
+    def work(X: csr_array, Y: csr_array, parts: Any, n_jobs: int) -> Iterator[Any]:
+        if len(done) == 3:
+            raise Stopped
+        done.extend(parts.tolist())
+        yield parts.tolist(), X, X.shape[0]
+
+    def choose(block: Block, parts: Any) -> Any:
+        return np.flatnonzero(np.isin((block.start + np.arange(block.n_rows)) % 6, parts))
+
+    def parts(rows: Rows, sizes: list[int]) -> list[Any]:
+        return list(rows.map_parts(work, choose, np.array(sizes), room=10, n_jobs=1))
+
+    with pytest.raises(Stopped), checkpointed(shards.rows(), tmp_path / "p", {}) as rows:
+        parts(rows, [10] * 6)
+    assert done == [0, 1, 2]
+    done = []
+    with interrupted(shards.rows(), tmp_path / "p", {}, resume=True) as rows:
+        found = parts(rows, [10] * 6)
+    assert done == [3, 4, 5]
+    assert [mine for mine, _, _ in found] == [[0], [1], [2], [3], [4], [5]]
+    for part, (_, X, n) in enumerate(found):
+        expected = shards.dataset().X[part::6]
+        assert_array_equal(X.toarray(), expected.toarray())
+        assert n == expected.shape[0]
+    done = []
+    with checkpointed(shards.rows(), tmp_path / "p", {}, resume=True) as rows:
+        parts(rows, [5, 5, 5])  # other batches
+    assert done == [0, 1, 2]
 
 
 def test_what_passes_give_comes_back_as_it_was(shards: Shards, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 import pytest
+from dask.sizeof import sizeof
 from distributed import Client, LocalCluster
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
@@ -189,6 +190,94 @@ def test_workers_that_die_whatever_is_tried(
         with pytest.raises(MemoryBudgetError, match=r"want of memory \(limit .*smaller shards"):
             work()
     assert rows.totals()[3] == N  # there are others by now
+
+
+PARTS = np.random.default_rng(2).random((9, N)) < 0.2  # a row may be in several, or in none
+N_BYTES = 100 * PARTS.sum(axis=1)
+
+
+def choose_some(block: Block, parts: np.ndarray) -> np.ndarray:
+    here = PARTS[parts, block.start : block.start + block.n_rows]
+    return np.flatnonzero(here.any(axis=0))
+
+
+def sums_of_parts(X: csr_array, Y: csr_array, parts: np.ndarray, n_jobs: int) -> Iterator[tuple]:
+    among = PARTS[:, PARTS[parts].any(axis=0)]
+    for part in parts.tolist():
+        mine = among[part] if X.shape[0] < N else PARTS[part]
+        yield part, X[mine].toarray().sum(axis=0), Y[mine].toarray().sum(axis=0), os.getpid()
+
+
+def check_parts(found: Iterator[tuple], whole: Rows) -> set[int]:
+    """The processes that worked on the parts."""
+    X, Y = (side.toarray() for side in whole.gathered("X", "Y"))
+    results = {part: sums for part, *sums in found}
+    assert sorted(results) == list(range(9))
+    for part, (of_X, of_Y, _) in results.items():
+        assert_allclose(of_X, X[PARTS[part]].sum(axis=0), rtol=1e-5)
+        assert_array_equal(of_Y, Y[PARTS[part]].sum(axis=0))
+    return {process for _, _, process in results.values()}
+
+
+@pytest.mark.parametrize("room", [1, 10_000, 10**9])
+def test_parts_are_worked_on_by_the_workers(
+    rows: DaskRows, client: Client, whole: Rows, room: int
+) -> None:
+    before = held(client)  # of tests that failed on purpose
+    found = rows.unit().map_parts(sums_of_parts, choose_some, N_BYTES, room=room, n_jobs=1)
+    processes = check_parts(found, whole.unit())
+    assert set(held(client)) <= set(before)
+    assert os.getpid() not in processes
+    assert len(processes) <= 2
+    assert rows.n_passes == (9 if room == 1 else 1 + N_BYTES.sum() // (2 * room))
+
+
+def test_parts_whose_worker_dies_are_worked_on_again(
+    rows: DaskRows, whole: Rows, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "died")
+
+    def work_or_die(X: csr_array, Y: csr_array, parts: np.ndarray, n_jobs: int) -> Iterator[tuple]:
+        try:
+            os.open(path, os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return sums_of_parts(X, Y, parts, n_jobs)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    check_parts(rows.map_parts(work_or_die, choose_some, N_BYTES, room=10**6, n_jobs=1), whole)
+    assert Path(path).exists()
+
+
+def test_dask_knows_how_large_rows_are(whole: Rows) -> None:
+    X, Y = whole.gathered("X", "Y")
+    n_bytes = sum(a.nbytes for A in (X, Y) for a in (A.data, A.indices, A.indptr))
+    assert n_bytes < sizeof((X, Y)) < n_bytes + 10_000
+
+
+def test_a_part_that_does_not_fit_is_refused(rows: DaskRows) -> None:
+    rows.memory = 10_000
+    with pytest.raises(MemoryBudgetError, match="the largest of 9 parts of the rows"):
+        rows.map_parts(sums_of_parts, choose_some, N_BYTES, room=1, n_jobs=1)
+
+
+def test_tasks_make_their_passes_on_the_workers(rows: DaskRows, whole: Rows) -> None:
+    def total(rows: Rows, power: int, n_jobs: int) -> tuple[np.ndarray, int, int]:
+        return rows.totals()[power], n_jobs, os.getpid()
+
+    results = list(rows.unit().map_tasks(total, [(0,), (1,), (2,)], n_jobs=7))
+    for (found, n_jobs, _), expected in zip(results, whole.unit().totals()[:3], strict=True):
+        assert_allclose(found, expected, rtol=1e-6)
+        assert n_jobs == 1  # of the workers
+    assert os.getpid() not in {process for _, _, process in results}
+
+
+def test_sparse_sums_are_added_on_the_workers(rows: DaskRows, whole: Rows) -> None:
+    def centroids(block: Block) -> csr_array:
+        return csr_array(block.side("Y").T @ block.X)
+
+    found = rows.unit().sum_blocks(centroids).toarray()
+    assert_allclose(found, whole.unit().sum_blocks(centroids).toarray(), rtol=1e-5)
 
 
 def test_an_error_on_a_worker_is_raised(rows: DaskRows) -> None:

@@ -20,8 +20,12 @@ from labelry.linalg.rows import (
     with_constant,
 )
 
-X = random_array((53, 17), density=0.3, rng=0, format="csr", dtype=np.float32)
-Y = random_array((53, 9), density=0.2, rng=1, format="csr", dtype=np.float32)
+X = random_array(
+    (53, 17), density=0.3, random_state=np.random.default_rng(0), format="csr", dtype=np.float32
+)
+Y = random_array(
+    (53, 9), density=0.2, random_state=np.random.default_rng(1), format="csr", dtype=np.float32
+)
 M = np.random.default_rng(2).standard_normal((17, 4)).astype(np.float32)
 WEIGHTS = np.random.default_rng(3).random(53, dtype=np.float32)
 
@@ -222,3 +226,68 @@ def test_rows_of_any_size_get_unit_length(factor: float, dense: bool) -> None:
     assert_allclose(
         unit if dense else unit.toarray(), expected, atol=1e-4 if factor < 1e-38 else 1e-6
     )
+
+
+PARTS = np.random.default_rng(5).random((6, 53)) < 0.2  # a row may be in several, or in none
+
+
+def choose_some(block: Block, parts: np.ndarray) -> np.ndarray:
+    here = PARTS[parts, block.start : block.start + block.n_rows]
+    return np.flatnonzero(here.any(axis=0))
+
+
+def sums_of_parts(X, Y, parts: np.ndarray, n_jobs: int):
+    """Sum of X and of Y of each part; the rows are those of all these parts, in their order."""
+    among = PARTS[:, PARTS[parts].any(axis=0)] if X.shape[0] < 53 else PARTS
+    for part in parts.tolist():
+        mine = among[part]
+        yield part, X[mine].toarray().sum(axis=0), Y[mine].toarray().sum(axis=0), n_jobs
+
+
+@pytest.mark.parametrize("rows", sources(), ids=["one block", "six blocks", "stream"])
+@pytest.mark.parametrize("room", [1, 250, 10_000])
+def test_parts_are_worked_on_wherever_they_are(rows: Rows, room: int) -> None:
+    n_bytes = 10 * PARTS.sum(axis=1)
+    for changed, x in ((rows, X.toarray()), (rows.unit(), scaled_rows(X.toarray()))):
+        found = changed.map_parts(sums_of_parts, choose_some, n_bytes, room=room, n_jobs=3)
+        by_part = {part: sums for part, *sums in found}
+        assert sorted(by_part) == list(range(6))
+        for part, (of_X, of_Y, n_jobs) in by_part.items():
+            assert_allclose(of_X, x[PARTS[part]].sum(axis=0), rtol=1e-5)
+            assert_allclose(of_Y, Y.toarray()[PARTS[part]].sum(axis=0), rtol=1e-5)
+            assert n_jobs == 3
+
+
+def test_as_many_parts_are_gathered_as_have_room_the_largest_first() -> None:
+    rows = Stream(Rows(X, Y, block_rows=10))
+    sizes = np.array([10, 30, 5, 60, 20, 0])
+    seen: list[list[int]] = []
+
+    def note(X, Y, parts, n_jobs):
+        seen.append(parts.tolist())
+        return parts
+
+    found = rows.map_parts(note, choose_some, sizes, room=50, n_jobs=1)
+    assert sorted(found) == list(range(6))
+    assert seen == [[3], [1, 4], [0, 2, 5]]  # a part of more than that alone
+    assert rows.n_passes == 3
+    rows.memory = 150
+    with pytest.raises(MemoryBudgetError, match=r"the largest of 6 parts .* or make more parts"):
+        rows.map_parts(note, choose_some, sizes, room=50, n_jobs=1)
+    assert list(rows.map_parts(note, choose_some, sizes[:0], room=50, n_jobs=1)) == []
+
+
+@pytest.mark.parametrize("rows", sources(), ids=["one block", "six blocks", "stream"])
+def test_tasks_make_passes_of_their_own(rows: Rows) -> None:
+    def total(rows: Rows, power: int, n_jobs: int) -> tuple[float, int]:
+        return float(rows.totals()[power][0]), n_jobs
+
+    x = scaled_rows(X.toarray())[WEIGHTS > 0.4, 0]
+    found = rows.unit().only(WEIGHTS > 0.4).map_tasks(total, [(0,), (1,)], n_jobs=2)
+    assert list(found) == [(pytest.approx(x.sum()), 2), (pytest.approx((x**2).sum()), 2)]
+
+
+@pytest.mark.parametrize("rows", sources(), ids=["one block", "six blocks", "stream"])
+def test_sparse_sums(rows: Rows) -> None:
+    found = rows.unit().sum_blocks(lambda block: csr_array(block.side("Y").T @ block.X))
+    assert_allclose(found.toarray(), Y.toarray().T @ scaled_rows(X.toarray()), atol=1e-5)

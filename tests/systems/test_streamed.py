@@ -190,6 +190,32 @@ def test_a_system_that_cannot_gets_the_rows_in_memory(dataset: Dataset, shards: 
         assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("name", ["rembrandt", "leml", "blend", "one-vs-rest", "tagger"])
+def test_rows_are_taken_where_x_is(dataset: Dataset, shards: Shards, name: str) -> None:
+    model = system_class(name)(n_jobs=1)
+    expected = model.fit_rows(shards.rows(n_jobs=1), label_names=shards.label_names)
+    expected = expected.predict_topk(dataset.X, 3)
+    found = model.fit(shards.rows(n_jobs=1)).predict_topk(dataset.X, 3)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_array_equal(ours, theirs)
+    assert model.classes_.tolist() == dataset.label_names
+    with pytest.raises(ValueError, match="y must be None where X are Rows"):
+        model.fit(shards.rows(), dataset.Y)
+    with pytest.raises(ValueError, match="fit requires y to be passed"):
+        model.fit(dataset.X)
+
+
+def test_what_goes_with_rows_where_x_is(dataset: Dataset, shards: Shards) -> None:
+    model = labelry.Rembrandt(embedding_dim=6, n_jobs=1)
+    weights = np.random.default_rng(1).integers(0, 3, N).astype(np.float32)
+    expected = model.fit(dataset.X, dataset.Y, sample_weight=weights).score_all(dataset.X)
+    rows = Rows(dataset.X, dataset.Y, n_jobs=1)
+    assert_array_equal(model.fit(rows, sample_weight=weights).score_all(dataset.X), expected)
+    assert model.classes_.tolist() == list(range(C))  # these rows have no names
+    with pytest.raises(ValueError, match="names need texts, but X are Rows"):
+        labelry.Tagger().fit(shards.rows(), names={"label 1": "first"})
+
+
 @pytest.mark.parametrize("name", ["rembrandt", "one-vs-rest", "tagger"])
 def test_a_model_of_shards_of_texts_takes_texts(name: str, tmp_path: Path) -> None:
     texts = tmp_path / "animals.csv"
@@ -197,10 +223,7 @@ def test_a_model_of_shards_of_texts_takes_texts(name: str, tmp_path: Path) -> No
         "text,labels\n" + "the red cat,cat\na cat,cat\nthe blue dog,dog\na dog,dog\n" * 5
     )
     shards = write_shards(texts, tmp_path / "shards", shard_bytes=200)
-    model = system_class(name)(n_jobs=1)
-    model.fit_rows(
-        shards.rows(), label_names=shards.label_names, text_features=shards.text_features
-    )
+    model = system_class(name)(n_jobs=1).fit(shards.rows())
     model.save(tmp_path / "model")
     loaded = labelry.load(tmp_path / "model")
     assert loaded.predict_topk(["my cat", "your dog"], 1)[0].tolist() == [["cat"], ["dog"]]

@@ -3,7 +3,8 @@
 An algorithm is a deterministic function of what its passes come to. So it need not know how to go
 on: it starts again, and gets the results of the passes that were finished before from files. They
 are safetensors in a directory, each under another name until it is whole; ``job.json`` says what
-they are of. Numbers and arrays are kept; a pass that brings rows themselves is made again.
+they are of. Numbers and arrays are kept, and what was found in parts of the rows, part by part; a
+pass that brings rows themselves is made again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +28,7 @@ from labelry.data.shards import Shards
 from labelry.data.streams import open_output
 from labelry.errors import ModelError
 from labelry.estimator import LabelRanker
-from labelry.linalg.rows import Block, Rows, StreamedRows
+from labelry.linalg.rows import Block, Cut, Matrix, Parts, StreamedRows, Work
 from labelry.modelfile import array_views, map_file, read_sealed, seal
 from labelry.state import Arrays, pack, unpack
 
@@ -42,7 +44,7 @@ class CheckpointedRows(StreamedRows):
     From the first pass that is not there, or not of the shapes asked for, all are made anew.
     """
 
-    def __init__(self, source: Rows, directory: Path) -> None:
+    def __init__(self, source: StreamedRows, directory: Path) -> None:
         super().__init__(
             source.n_rows,
             source.n_features,
@@ -51,9 +53,14 @@ class CheckpointedRows(StreamedRows):
             memory=source.memory,
             n_jobs=source.n_jobs,
         )
+        self.label_names, self.text_features = source.label_names, source.text_features
         self._source = source
         self._directory = directory
         self._replaying = True
+
+    @property
+    def n_workers(self) -> int:  # type: ignore[override]
+        return self._source.n_workers
 
     def blocks(self) -> Iterator[Block]:
         return self._source.blocks()
@@ -62,7 +69,7 @@ class CheckpointedRows(StreamedRows):
         self.n_passes += 1
         path = self._path()
         kept = self._kept(path)
-        self._replaying = isinstance(kept, dict)
+        self._replaying = isinstance(kept, dict) and "n_results" in kept
         if not self._replaying or kept["n_results"] is None:
             return self._keeping(self._source.map_blocks(function), path)
         return (_read(_part(path, i)) for i in range(kept["n_results"]))
@@ -78,6 +85,55 @@ class CheckpointedRows(StreamedRows):
             n_results += 1
             yield result
         _write(path, {"n_results": n_results if plain else None})
+
+    def map_batches(
+        self, cut: Cut, work: Work[T], batches: Sequence[Parts], together: int, n_jobs: int
+    ) -> Iterator[Iterable[T]]:
+        def make(first: int) -> Iterator[Iterable[T]]:
+            rest = batches[first:]
+            return map(list, self._source.map_batches(cut, work, rest, together, n_jobs))
+
+        return self._each(make, batches)
+
+    def map_tasks(
+        self, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], *, n_jobs: int
+    ) -> Iterator[T]:
+        def make(first: int) -> Iterator[T]:
+            return self._source.map_tasks(function, tasks[first:], n_jobs=n_jobs)
+
+        return self._each(make, tasks)
+
+    def _each(self, make: Callable[[int], Iterator[T]], tasks: Sequence[Iterable[Any]]) -> Any:
+        """The result of each task, written before it is given; ``make(first)`` has the others."""
+        self.n_passes += 1
+        return self._results(make, [_digest(task) for task in tasks], self._path())
+
+    def _results(
+        self, make: Callable[[int], Iterator[T]], digests: list[int], path: Path
+    ) -> Iterator[T]:
+        done = 0
+        while done < len(digests):
+            kept = self._kept(_part(path, done))
+            if not isinstance(kept, dict) or kept.get("task") != digests[done]:
+                break
+            yield kept["result"]
+            done += 1
+        if done == len(digests):
+            return
+        self._replaying = False
+        for i, result in enumerate(make(done), start=done):
+            _write(_part(path, i), {"task": digests[i], "result": result})
+            yield result
+
+    def sum_blocks(self, function: Callable[[Block], Matrix]) -> Matrix:
+        self.n_passes += 1
+        path = self._path()
+        kept = self._kept(path)
+        self._replaying = isinstance(kept, dict) and "sum" in kept
+        if not self._replaying:
+            kept = {"sum": self._source.sum_blocks(function)}
+            _write(path, kept)
+        return kept["sum"]
 
     def reduce(
         self,
@@ -103,7 +159,7 @@ class CheckpointedRows(StreamedRows):
 
 @contextmanager
 def checkpointed(
-    rows: Rows, directory: str | Path, job: dict[str, Any], *, resume: bool = False
+    rows: StreamedRows, directory: str | Path, job: dict[str, Any], *, resume: bool = False
 ) -> Iterator[CheckpointedRows]:
     """Rows whose passes are kept in `directory` until what is done with them has succeeded.
 
@@ -160,6 +216,11 @@ def _plain(job: dict[str, Any]) -> Any:
 
 def _part(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}-{number:05d}")
+
+
+def _digest(task: Iterable[Any]) -> int:
+    """A number that differs where tasks differ, such as those for another number of workers."""
+    return zlib.crc32(json.dumps([np.asarray(part).tolist() for part in task]).encode())
 
 
 def _is_plain(value: Any) -> bool:

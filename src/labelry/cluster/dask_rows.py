@@ -1,9 +1,12 @@
-"""Passes over shards on the workers of a Dask cluster.
+"""Passes over shards, and work on parts of their rows, on the workers of a Dask cluster.
 
 What a pass does is a function of blocks of rows, which captures thin matrices. It is sent to every
 worker once. A task runs it on one shard, which its worker maps or fetches; sums of shards are added
 in pairs on the workers, always the same pairs, and only the last sum comes back: it does not depend
 on how many workers there are, which is quicker, or whether one dies and its tasks run again.
+
+For work on parts of the rows each worker cuts its shards into the rows of each batch of parts. The
+pieces of a batch go from the workers to one of them, which works on it; its result comes back.
 
 Functions travel by pickle, as always between the processes of a Dask cluster: whoever can reach
 a scheduler can run anything on its workers. No model, and no file, is ever unpickled.
@@ -12,24 +15,38 @@ a scheduler can run anything on its workers. No model, and no file, is ever unpi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import sparray
 
 from labelry.cluster.locations import as_location, fingerprint, open_location, some_shards
-from labelry.data.shards import Shards
+from labelry.data.shards import ShardedRows, Shards
+from labelry.data.text import TextFeatures
 from labelry.errors import DataError, LabelryError, MemoryBudgetError, MissingExtraError
-from labelry.linalg.rows import Block, StreamedRows
+from labelry.linalg.rows import (
+    Block,
+    Cut,
+    Matrix,
+    Parts,
+    StreamedRows,
+    Work,
+    joined,
+    summed,
+)
 from labelry.memory import available, human
-from labelry.progress import Advance, phase
+from labelry.progress import phase
 
 try:
+    from dask.sizeof import sizeof
     from distributed import Client, Future, as_completed, get_worker
     from distributed.client import FutureCancelledError
     from distributed.scheduler import KilledWorker
@@ -72,6 +89,11 @@ class Source:
     memory: int | None
     n_jobs: int
 
+    def rows(self) -> ShardedRows:
+        """All rows, by passes of this process alone."""
+        shards = _opened(self.location, self.fingerprint)
+        return shards.rows(memory=self.memory, n_jobs=self.n_jobs)
+
     def blocks(self, first: int, last: int) -> Iterator[Block]:
         """The blocks of the shards from `first` up to, not including, `last`."""
         shards = _opened(self.location, self.fingerprint)
@@ -104,11 +126,7 @@ class DaskRows(StreamedRows):
     ::
 
         rows = DaskRows("/mnt/shards", distributed.Client("tcp://scheduler:8786"))
-        model = labelry.Rembrandt(decoder="least-squares").fit_rows(
-            rows,
-            label_names=rows.shards.label_names,
-            text_features=rows.shards.text_features,
-        )
+        model = labelry.Tagger(quality="fast").fit(rows)
     """
 
     def __init__(self, location: str | Path, client: Client, *, memory: int | None = None) -> None:
@@ -137,6 +155,19 @@ class DaskRows(StreamedRows):
         # A function that captures rows for their sizes takes no more than these to a worker.
         return {name: v for name, v in vars(self).items() if name not in ("_client", "shards")}
 
+    @property
+    def n_workers(self) -> int:  # type: ignore[override]
+        """Those that there are by now: some may have come, or gone."""
+        return max(1, len(self._client.nthreads()))
+
+    @property
+    def label_names(self) -> list[str] | None:  # type: ignore[override]
+        return self.shards.label_names
+
+    @property
+    def text_features(self) -> TextFeatures | None:
+        return self.shards.text_features
+
     def blocks(self) -> Iterator[Block]:
         """The blocks of rows, in order, brought to the client."""
         return self.map_blocks(lambda block: block)
@@ -151,24 +182,90 @@ class DaskRows(StreamedRows):
         def each(blocks: Iterable[Block]) -> list[T]:
             return [function(block) for block in blocks]
 
-        return self._each(each)
+        n = len(self.shards.shards)
 
-    def _each(self, each: Callable[[Iterable[Block]], list[T]]) -> Iterator[T]:
-        n_shards = len(self.shards.shards)
+        def start(done: int) -> list[Future]:
+            return self._start(self._sent(each), [(i, i + 1) for i in range(done, n)])
+
+        return chain.from_iterable(self._fetched(start, n, "pass on the cluster", "shards"))
+
+    def _fetched(
+        self, start: Callable[[int], list[Future]], n: int, name: str, unit: str
+    ) -> Iterator[Any]:
+        """The results of `n` tasks, in order; ``start(done)`` begins those that are not done."""
         done = lost = 0
-        with self._errors_told(), self._phase() as advance:
-            while done < n_shards:
-                futures = self._start(each, [(i, i + 1) for i in range(done, n_shards)])[::-1]
+        with self._errors_told(), phase(name, n, unit) as advance:
+            while done < n:
+                futures = start(done)[::-1]
                 try:
                     while futures:
-                        results = futures.pop().result()
+                        result = futures.pop().result()
                         done += 1
                         advance(1)
-                        yield from results
+                        yield result
                 except FutureCancelledError:
                     lost += 1
                     if lost == _LOST:
                         raise
+
+    def map_tasks(
+        self, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], *, n_jobs: int
+    ) -> Iterator[T]:
+        self.n_passes += 1
+
+        def start(done: int) -> list[Future]:
+            sent, workers = self._sent(function), sorted(self._client.nthreads())
+            return [
+                self._client.submit(
+                    _on_rows,
+                    sent,
+                    self._source,
+                    task,
+                    pure=False,
+                    workers=[workers[i % len(workers)]],  # Dask would give two tasks to one
+                    allow_other_workers=True,
+                )
+                for i, task in enumerate(tasks[done:])
+            ]
+
+        return self._fetched(start, len(tasks), "tasks on the cluster", "tasks")
+
+    def map_batches(
+        self, cut: Cut, work: Work[T], batches: Sequence[Parts], together: int, n_jobs: int
+    ) -> Iterator[Iterable[T]]:
+        for first in range(0, len(batches), together):
+            self.n_passes += 1
+            some = batches[first : first + together]
+
+            def start(done: int, some: Sequence[Parts] = some) -> list[Future]:
+                return self._start_batches(cut, work, some[done:])
+
+            yield from self._fetched(start, len(some), "parts on the cluster", "batches")
+
+    def _start_batches(self, cut: Cut, work: Work[T], batches: Sequence[Parts]) -> list[Future]:
+        """`work` on each batch, whose rows go from the workers that have them to one of them."""
+
+        def cut_all(blocks: Iterable[Block]) -> list[tuple[Matrix, Matrix]]:
+            found = [[cut(parts, block) for parts in batches] for block in blocks]
+            return [joined(pieces) for pieces in zip(*found, strict=True)]
+
+        submit, functions = self._client.submit, (self._sent(cut_all), self._sent(work))
+        cuts = self._start(functions[0], self._spans(self.n_bytes // self.n_workers))
+        futures = []
+        for i, parts in enumerate(batches):
+            # First all pieces, then the batches in order: the largest are the first.
+            pieces = [submit(itemgetter(i), mine, pure=False, priority=1) for mine in cuts]
+            given = (functions, parts, self._source.n_jobs, *pieces)
+            futures.append(submit(_on_batch, *given, pure=False, priority=-i))
+        return futures
+
+    def sum_blocks(self, function: Callable[[Block], Matrix]) -> Matrix:
+        self.n_passes += 1
+
+        def total(blocks: Iterable[Block]) -> list[Matrix]:
+            return [summed(map(function, blocks))]
+
+        return self._total(total, self._spans(0))[0]
 
     def reduce(
         self,
@@ -185,25 +282,29 @@ class DaskRows(StreamedRows):
             return sums
 
         n_bytes = sum(int(np.prod(shape)) for shape in shapes) * np.dtype(dtype).itemsize
-        spans = self._spans(n_bytes // _SUMS_PER_SHARD)
+        return self._total(total, self._spans(n_bytes // _SUMS_PER_SHARD))
+
+    def _total(
+        self, total: Callable[[Iterable[Block]], list[Matrix]], spans: list[tuple[int, int]]
+    ) -> list[Matrix]:
+        """The sum of what `total` makes of each span of shards."""
         with self._errors_told():
             for _ in range(_LOST - 1):
                 try:
-                    return self._total(total, spans)
+                    return self._total_once(total, spans)
                 except FutureCancelledError:
                     continue
-            return self._total(total, spans)
+            return self._total_once(total, spans)
 
-    def _total(
-        self, total: Callable[[Iterable[Block]], list[NDArray]], spans: list[tuple[int, int]]
-    ) -> list[NDArray]:
-        """The sum of what `total` makes of each span of shards."""
-        parts = self._start(total, spans)
+    def _total_once(
+        self, total: Callable[[Iterable[Block]], list[Matrix]], spans: list[tuple[int, int]]
+    ) -> list[Matrix]:
+        parts = self._start(self._sent(total), spans)
         last = self._added(parts)
         sizes = {part.key: b - a for part, (a, b) in zip(parts, spans, strict=True)}
         finished = as_completed(parts)
         del parts  # a worker keeps what the client holds
-        with self._phase() as advance:
+        with phase("pass on the cluster", len(self.shards.shards), "shards") as advance:
             for part in finished:
                 if part.status != "finished":
                     break
@@ -219,14 +320,10 @@ class DaskRows(StreamedRows):
         # Before other shards are begun, so that few sums wait on a worker.
         return self._client.submit(_added, *halves, pure=False, priority=1)
 
-    def _start(
-        self, function: Callable[[Iterable[Block]], T], spans: list[tuple[int, int]]
-    ) -> list[Future]:
-        """``function(blocks)`` for each span of shards, which begin on the workers."""
+    def _start(self, sent: Future, spans: list[tuple[int, int]]) -> list[Future]:
+        """The function sent, of the blocks of each span of shards: begun on the workers."""
         client = self._client
-        client.wait_for_workers(1, timeout=_RESTART)  # the last may have died, and come again
         workers = sorted(client.nthreads())
-        (sent,) = client.scatter([function], broadcast=True, hash=False)
         # Each worker has neighbouring shards, the same in every pass: they are in its memory, and
         # most sums are of two that it has.
         return [
@@ -242,6 +339,12 @@ class DaskRows(StreamedRows):
             for i, span in enumerate(spans)
         ]
 
+    def _sent(self, function: Callable[..., Any]) -> Future:
+        """A function that every worker has."""
+        self._client.wait_for_workers(1, timeout=_RESTART)  # the last may have died, and come again
+        (sent,) = self._client.scatter([function], broadcast=True, hash=False)
+        return sent
+
     def _spans(self, n_bytes: int) -> list[tuple[int, int]]:
         """Consecutive shards of at least so many bytes together."""
         spans, first, size = [], 0, 0
@@ -251,11 +354,6 @@ class DaskRows(StreamedRows):
                 spans.append((first, last))
                 first, size = last, 0
         return spans
-
-    @contextmanager
-    def _phase(self) -> Iterator[Advance]:
-        with phase("pass on the cluster", len(self.shards.shards), "shards") as advance:
-            yield advance
 
     @contextmanager
     def _errors_told(self) -> Iterator[None]:
@@ -278,9 +376,28 @@ def _work(function: Callable[[Iterable[Block]], T], source: Source, first: int, 
         return function(source.blocks(first, last))
 
 
-def _added(a: list[NDArray], b: list[NDArray]) -> list[NDArray]:
+def _on_rows(function: Callable[..., T], source: Source, task: tuple[Any, ...]) -> T:
+    with _turn:
+        return function(source.rows(), *task, source.n_jobs)
+
+
+def _on_batch(
+    functions: tuple[Cut, Work[T]], parts: Parts, n_jobs: int, *pieces: tuple[Matrix, Matrix]
+) -> list[T]:
+    # The first is only there to be kept, to cut pieces again should they be lost with a worker.
+    with _turn:
+        return list(functions[1](*joined(pieces), parts, n_jobs))
+
+
+def _added(a: list[Matrix], b: list[Matrix]) -> list[Matrix]:
     # Not in place: should this worker die, the sum is made again out of the same parts.
     return [x + y for x, y in zip(a, b, strict=True)]
+
+
+@sizeof.register(sparray)
+def _n_bytes(A: sparray) -> int:
+    """What Dask goes by to place tasks near their data, and to spill; it knows matrices only."""
+    return sum(sizeof(part) for part in vars(A).values())
 
 
 @lru_cache(maxsize=4)

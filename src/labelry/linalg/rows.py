@@ -9,8 +9,10 @@ in its own way: at once in memory, block by block in each pass elsewhere.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
+from functools import partial
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
@@ -20,16 +22,20 @@ from scipy.sparse import csr_array, issparse, vstack
 from labelry.errors import MemoryBudgetError
 from labelry.linalg import kernels
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, spans
-from labelry.memory import human
+from labelry.memory import available, human
 
 Matrix: TypeAlias = Any  # float32, csr_array or ndarray (scipy has no types)
 F32 = NDArray[np.float32]
 Side = Literal["X", "Y"]
 T = TypeVar("T")
 BlockMap: TypeAlias = "Callable[[Block], Block]"
+Parts: TypeAlias = NDArray[np.intp]  # numbers of parts of the rows
+Work: TypeAlias = Callable[[Matrix, Matrix, Parts, int], Iterable[T]]
+Cut: TypeAlias = "Callable[[Parts, Block], tuple[Matrix, Matrix]]"
 
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 _COPIES = 3  # of rows that are held in memory: parts, the whole, and what is made of it
+BATCHES = 4  # of parts for each worker of a cluster, so that none waits long for another
 _CHUNK = 1 << 14  # rows whose number that are kept is counted together
 _WIDE = 128  # columns a thread should have to itself before columns are split, not rows
 
@@ -123,6 +129,9 @@ class Rows:
 
     memory: int | None = None  # bytes that work on these rows may take; None: no bound
     n_bytes: int = 0  # that X and Y would add to the memory in use
+    n_workers: int = 0  # processes that work on the rows in place of this one
+    label_names: Sequence[str] | None = None
+    text_features: Any = None  # what made X of texts, a `labelry.data.text.TextFeatures`
 
     def __init__(
         self,
@@ -258,6 +267,56 @@ class Rows:
             pass
         return sums
 
+    def sum_blocks(self, function: Callable[[Block], Matrix]) -> Matrix:
+        """The sum of ``function(block)`` over all blocks, for sums that are sparse; one pass."""
+        return summed(self.map_blocks(function))
+
+    def room(self, share: int) -> int:
+        """Bytes: one part in `share` of the memory that work on these rows may take."""
+        return (available() // 2 if self.memory is None else self.memory) // share
+
+    def map_parts(
+        self,
+        work: Work[T],
+        choose: Callable[[Block, Parts], NDArray[np.intp]],
+        n_bytes: NDArray[Any],
+        *,
+        room: int,
+        n_jobs: int,
+    ) -> Iterator[T]:
+        """What `work` finds in parts of the rows, such as those of a cluster, in any order.
+
+        In memory it gets all rows and all parts at once. Rows that are not are gathered for as
+        many parts at a time as have room; on a cluster from the workers to one of them, while
+        others work on other parts, and only what is found comes back.
+
+        Parameters
+        ----------
+        work : callable
+            ``work(X, Y, parts, n_jobs)`` yields what it finds in some parts. X and Y have all
+            rows of these parts, in their order. It says itself which part a result is of.
+        choose : callable
+            ``choose(block, parts)`` are the places in a block of the rows of some parts.
+        n_bytes : array (n_parts,)
+            About what the rows of each part take; the largest are begun first.
+        room : int
+            Bytes of rows that may be gathered at a time, in one process.
+        n_jobs : int
+            Threads of `work` here; a worker of a cluster uses its own.
+        """
+        X, Y = self.gathered("X", "Y")
+        return iter(work(X, Y, np.arange(len(n_bytes)), n_jobs))
+
+    def map_tasks(
+        self, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], *, n_jobs: int
+    ) -> Iterator[T]:
+        """``function(rows, *task, n_jobs)`` for each task, in order: each makes its own passes.
+
+        `rows` are these rows; on a cluster, as the worker has them that the task runs on. Each
+        worker then reads all of them, where in `map_blocks` and `map_parts` each reads its own.
+        """
+        return (function(self, *task, n_jobs) for task in tasks)
+
     def cross(self, a: Side, b: Side, M: F32) -> F32:
         """A' diag(weights) B M in one pass, for A, B in {X, Y} and a thin dense M.
 
@@ -319,7 +378,7 @@ class StreamedRows(Rows):
         return [stacked(list(column)) for column in zip(*parts, strict=True)]
 
     def held(self) -> Rows:
-        if self.memory is not None and _COPIES * self.n_bytes > self.memory:
+        if self.n_workers or (self.memory is not None and _COPIES * self.n_bytes > self.memory):
             return self
         parts = self.map_blocks(lambda b: (b.X.copy(), b.side("Y").copy(), b.weights))
         X, Y, weights = zip(*parts, strict=True)
@@ -330,6 +389,44 @@ class StreamedRows(Rows):
             weights=np.concatenate(weights) if weighted else None,
             n_jobs=self.n_jobs,
         )
+
+    def map_parts(
+        self,
+        work: Work[T],
+        choose: Callable[[Block, Parts], NDArray[np.intp]],
+        n_bytes: NDArray[Any],
+        *,
+        room: int,
+        n_jobs: int,
+    ) -> Iterator[T]:
+        self.require(
+            _COPIES * int(max(n_bytes, default=0)),
+            f"the largest of {len(n_bytes):,} parts of the rows that are worked on one by one",
+            "give more memory, or make more parts",
+        )
+        total, n_workers, n_passes = int(sum(n_bytes)), self.n_workers, 0  # 0: one for each batch
+        if n_workers:
+            n_passes = 1 + total // (room * n_workers)
+            room = min(room, total // n_workers) // BATCHES
+
+        def cut(parts: Parts, block: Block) -> tuple[Matrix, Matrix]:
+            mine = choose(block, parts)
+            return block.X[mine], block.side("Y")[mine]
+
+        batches = list(_batches(np.asarray(n_bytes, dtype=np.float64), room))
+        together = max(1, -(-len(batches) // n_passes)) if n_passes else 1
+        return chain.from_iterable(self.map_batches(cut, work, batches, together, n_jobs))
+
+    def map_batches(
+        self, cut: Cut, work: Work[T], batches: Sequence[Parts], together: int, n_jobs: int
+    ) -> Iterator[Iterable[T]]:
+        """What `work` finds in each batch of parts, for `map_parts`.
+
+        `cut` chooses X and Y; a cluster gathers so many batches `together`, by one pass.
+        """
+        for parts in batches:
+            # Under no name here: the memory of these rows is needed for the next.
+            yield work(*joined(self.map_blocks(partial(cut, parts))), parts, n_jobs)
 
     def mapped(
         self,
@@ -355,7 +452,7 @@ class MappedRows(StreamedRows):
     """
 
     def __init__(
-        self, source: Rows, function: BlockMap, n_rows: int, n_features: int, n_labels: int
+        self, source: StreamedRows, function: BlockMap, n_rows: int, n_features: int, n_labels: int
     ) -> None:
         super().__init__(
             n_rows,
@@ -367,6 +464,10 @@ class MappedRows(StreamedRows):
         )
         self._source = source
         self._function = function
+
+    @property
+    def n_workers(self) -> int:  # type: ignore[override]
+        return self._source.n_workers
 
     def blocks(self) -> Iterator[Block]:
         return map(self._function, self._source.blocks())
@@ -388,6 +489,40 @@ class MappedRows(StreamedRows):
 
         return self._source.reduce(add_mapped, *shapes, dtype=dtype)
 
+    def sum_blocks(self, function: Callable[[Block], Matrix]) -> Matrix:
+        self.n_passes += 1
+        return self._source.sum_blocks(lambda block: function(self._function(block)))
+
+    def map_batches(
+        self, cut: Cut, work: Work[T], batches: Sequence[Parts], together: int, n_jobs: int
+    ) -> Iterator[Iterable[T]]:
+        def cut_mapped(parts: Parts, block: Block) -> tuple[Matrix, Matrix]:
+            return cut(parts, self._function(block))
+
+        return self._source.map_batches(cut_mapped, work, batches, together, n_jobs)
+
+    def map_tasks(
+        self, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], *, n_jobs: int
+    ) -> Iterator[T]:
+        make, sizes = self._function, (self.n_rows, self.n_features, self.n_labels)
+
+        def on_mapped(rows: StreamedRows, *task: Any) -> T:
+            return function(MappedRows(rows, make, *sizes), *task)
+
+        return self._source.map_tasks(on_mapped, tasks, n_jobs=n_jobs)
+
+
+def _batches(n_bytes: NDArray[np.float64], room: int) -> Iterator[Parts]:
+    """Parts whose rows have room together, the largest first."""
+    order = np.argsort(-n_bytes, kind="stable")
+    end = np.cumsum(n_bytes[order])
+    first = 0
+    while first < len(order):
+        before = end[first] - n_bytes[order[first]]
+        last = max(first + 1, int(np.searchsorted(end, before + room, side="right")))
+        yield order[first:last]
+        first = last
+
 
 def stacked(parts: list[Matrix]) -> Matrix:
     """Matrices below one another; one alone is not copied."""
@@ -396,6 +531,12 @@ def stacked(parts: list[Matrix]) -> Matrix:
     if issparse(parts[0]):
         return csr_array(vstack(parts, format="csr"))
     return np.concatenate(parts)
+
+
+def joined(pieces: Iterable[tuple[Matrix, Matrix]]) -> tuple[Matrix, Matrix]:
+    """X and Y of pieces, below one another."""
+    X, Y = zip(*pieces, strict=True)
+    return stacked(list(X)), stacked(list(Y))
 
 
 def summed(parts: Iterable[Matrix]) -> Matrix:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextvars import Context
-from itertools import groupby, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,8 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from labelry.linalg.clusters import cluster_sums, nearest_centre, unit_centres, unit_columns
 from labelry.linalg.parallel import stream
-from labelry.linalg.rows import Block, Matrix, Rows, StreamedRows, summed
-from labelry.memory import available
+from labelry.linalg.rows import Block, Matrix, Parts, Rows
 from labelry.progress import phase
 from labelry.trees.cluster import Sets, split_sets
 
@@ -127,46 +125,55 @@ def fit_clusters(
     """``fit(X[rows], Y[rows], rng, n_jobs)`` for each cluster of each learner.
 
     A thread for each cluster if there are enough of them, otherwise all threads for one. Rows that
-    are not in memory are gathered for as many clusters at a time as have room there.
+    are not in memory are gathered for as many clusters at a time as have room there, on a cluster
+    of machines on the workers.
     """
     members = [sets.members[a:b] for sets in partitions for a, b in pairwise(sets.bounds.tolist())]
-    outer = n_jobs if len(members) >= n_jobs else 1
-    tasks = (
-        (*task, generator, n_jobs // outer)
-        for task, generator in zip(_gathered(rows, members), rng.spawn(len(members)), strict=True)
-    )
+    # Not generators: on a worker that has to do a cluster again they would have gone on.
+    seeds = rng.bit_generator.seed_seq.spawn(len(members))  # type: ignore[attr-defined]
+    n_rows, n_clusters = rows.n_rows, len(members) // len(partitions)
+    of_learner = [_cluster_of(sets) + i * n_clusters for i, sets in enumerate(partitions)]
 
-    def unseen(*task: Any) -> T:
-        return Context().run(fit, *task)  # its phases are not shown, be it in a thread or not
+    def choose(block: Block, parts: Parts) -> NDArray[np.intp]:
+        wanted = np.zeros(len(members), dtype=bool)
+        wanted[parts] = True
+        here = slice(block.start, block.start + block.n_rows)
+        return np.flatnonzero(np.any([wanted[part[here]] for part in of_learner], axis=0))
 
-    fitted = []
-    with (
-        threadpool_limits(limits=n_jobs // outer),
-        phase("local embeddings", sum(map(len, members)), "rows") as advance,
-    ):
-        for mine, result in zip(members, stream(unseen, tasks, outer), strict=True):
-            fitted.append(result)
-            advance(len(mine))
-    n_clusters = len(members) // len(partitions)
-    return [fitted[i : i + n_clusters] for i in range(0, len(fitted), n_clusters)]
+    def work(X: Matrix, Y: csr_array, parts: Parts, n_jobs: int) -> Iterator[tuple[int, T]]:
+        outer = n_jobs if len(parts) >= n_jobs else 1
+        places = _places([members[part] for part in parts], n_rows)
+        tasks = (
+            (part, X[mine], Y[mine], np.random.default_rng(seeds[part]), n_jobs // outer)
+            for part, mine in zip(parts.tolist(), places, strict=True)
+        )
+        with threadpool_limits(limits=n_jobs // outer):
+            yield from stream(unseen, tasks, outer)
+
+    def unseen(part: int, *task: Any) -> tuple[int, T]:
+        return part, Context().run(fit, *task)  # its phases are not shown, in a thread or not
+
+    n_bytes = np.array([len(mine) * rows.n_bytes / n_rows for mine in members])
+    fitted: dict[int, T] = {}
+    with phase("local embeddings", sum(map(len, members)), "rows") as advance:
+        found = rows.held().map_parts(work, choose, n_bytes, room=rows.room(_SHARE), n_jobs=n_jobs)
+        for part, result in found:
+            fitted[part] = result
+            advance(len(members[part]))
+    return [
+        [fitted[part] for part in range(first, first + n_clusters)]
+        for first in range(0, len(members), n_clusters)
+    ]
 
 
-def _gathered(rows: Rows, members: list[I32]) -> Iterator[tuple[Matrix, csr_array]]:
-    """X and Y of each of these sets of rows, in their order."""
-    rows = rows.held()
-    if not isinstance(rows, StreamedRows):
-        X, Y = rows.gathered("X", "Y")
-        yield from ((X[mine], Y[mine]) for mine in members)
-        return
-    room = (rows.memory or available() // 2) // _SHARE
-    n_bytes = np.cumsum([len(mine) * (rows.n_bytes / rows.n_rows) for mine in members])
-    for _, batch in groupby(zip(n_bytes // room, members, strict=True), key=itemgetter(0)):
-        chosen = [mine for _, mine in batch]
-        keep = np.zeros(rows.n_rows, dtype=bool)
-        keep[np.concatenate(chosen)] = True
-        X, Y = rows.only(keep).gathered("X", "Y")
-        numbers = np.flatnonzero(keep)
-        yield from ((X[i], Y[i]) for i in (np.searchsorted(numbers, mine) for mine in chosen))
+def _places(members: list[I32], n_rows: int) -> Iterator[Ints]:
+    """Where the members of each set are among those of all, in the order of the rows."""
+    gathered = np.zeros(n_rows, dtype=bool)
+    gathered[np.concatenate(members)] = True
+    numbers = np.flatnonzero(gathered)
+    if len(numbers) == n_rows:
+        return iter(members)
+    return (np.searchsorted(numbers, mine) for mine in members)
 
 
 def cluster_centres(rows: Rows, sets: Sets) -> Matrix:
@@ -176,7 +183,7 @@ def cluster_centres(rows: Rows, sets: Sets) -> Matrix:
     def sums(block: Block) -> Matrix:
         return cluster_sums(block.X, cluster[block.start : block.start + block.n_rows], n_clusters)
 
-    return unit_columns(summed(rows.map_blocks(sums)))
+    return unit_columns(rows.sum_blocks(sums))
 
 
 def by_cluster(X: Matrix, centres: Matrix, n_jobs: int) -> Iterator[tuple[int, Ints]]:

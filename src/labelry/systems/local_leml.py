@@ -6,10 +6,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from labelry import memory
-from labelry.checks import check_at_least
+from labelry.checks import StoredCheck, check_at_least
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, Rows, product, scaled_rows
@@ -22,6 +22,7 @@ from labelry.systems.local import (
     ensemble_size,
     fit_clusters,
     make_partitions,
+    n_stored,
     on_columns,
     used_columns,
 )
@@ -64,6 +65,23 @@ class LEMLLearner(NamedTuple):
     labels: I32
     label_bounds: I64
     H: F32
+
+    def check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        """A ValueError unless the parts of all clusters are there."""
+        dim = check.width("intercept", self.intercept)
+        n_clusters = len(self.intercept)
+        check_at_least("clusters", n_clusters, 1)
+        check.matrix("centres", self.centres, n_features, n_clusters)
+        check.array("intercept", self.intercept, n_clusters, dim)
+        for numbers, bounds, factor, end in (
+            ("features", "feature_bounds", "W", n_features),
+            ("labels", "label_bounds", "H", n_labels),
+        ):
+            value = getattr(self, numbers)
+            check.kind(numbers, value, np.ndarray)
+            check.indices(numbers, value, value.size, end)
+            check.pointers(bounds, getattr(self, bounds), n_clusters, value.size)
+            check.array(factor, getattr(self, factor), value.size, dim)
 
     def cluster(self, c: int) -> LEMLCluster:
         features = slice(*self.feature_bounds[c : c + 2])
@@ -168,13 +186,12 @@ class LocalLEML(LabelRanker):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
         self._check_parameters()
-        X = scaled_rows(X) if self.normalize else X
+        rows = (rows.unit() if self.normalize else rows).held()
         n_jobs = resolve_jobs(self.n_jobs)
-        n_clusters, n_learners = ensemble_size(X.shape[0], self.n_clusters, self.n_learners)
-        self._require_memory(X, Y, n_clusters, n_learners)
-        rows = Rows(X, Y, n_jobs=self.n_jobs)
+        n_clusters, n_learners = ensemble_size(rows.n_rows, self.n_clusters, self.n_learners)
+        self._require_memory(rows, n_clusters, n_learners)
         unit = rows if self.normalize else rows.unit()
         partitions = make_partitions(unit, n_clusters, n_learners, rng=rng, n_jobs=n_jobs)
         fitted = fit_clusters(self._fit_cluster, rows, partitions, rng=rng, n_jobs=n_jobs)
@@ -223,16 +240,23 @@ class LocalLEML(LabelRanker):
         out /= len(self.learners_)
         return out
 
-    def _require_memory(self, X: Matrix, Y: csr_array, n_clusters: int, n_learners: int) -> None:
+    def _require_memory(self, rows: Rows, n_clusters: int, n_learners: int) -> None:
         """Of the factors: a row for each feature and label of each cluster."""
-        features = n_clusters * X.shape[1]
-        features = min(features, X.nnz) if issparse(X) else features
-        rows = features + min(n_clusters * Y.shape[1], Y.nnz)
+        features = min(n_clusters * rows.n_features, n_stored(rows))
+        labels = min(n_clusters * rows.n_labels, int(self.label_counts_.sum()))
         memory.require(
-            4 * n_learners * self.embedding_dim * rows,
+            4 * n_learners * self.embedding_dim * (features + labels),
             f"LocalLEML with {n_learners} learners of {n_clusters} clusters",
             "train fewer learners or choose a smaller embedding_dim",
         )
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.kind("learners_", self.learners_, list)
+        check_at_least("learners_", len(self.learners_), 1)
+        for learner in self.learners_:
+            check.kind("a learner", learner, LEMLLearner)
+            learner.check_stored(check, n_features, n_labels)
 
     def _check_parameters(self) -> None:
         for name in ("embedding_dim", "n_learners", "n_clusters", "n_rounds"):

@@ -16,6 +16,8 @@ Babbar, Schoelkopf: DiSMEC, 2017 (pruning).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,13 +25,12 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from labelry import memory
 from labelry.linalg import dual_descent
 from labelry.linalg.block_descent import Group, train_by_blocks
 from labelry.linalg.dual_descent import Loss
-from labelry.linalg.lanes import LANES
-from labelry.linalg.parallel import stream
-from labelry.linalg.rows import Block, Matrix, Rows, StreamedRows, stacked
+from labelry.linalg.lanes import LANES, lane_zeros
+from labelry.linalg.parallel import spans, stream
+from labelry.linalg.rows import Block, Matrix, Parts, Rows, StreamedRows
 from labelry.progress import phase
 from labelry.trees.sparse_search import SHARPNESS
 from labelry.trees.sparse_weights import Chunk, SparseWeights, join_chunks, pack_chunk
@@ -65,7 +66,8 @@ def train_linear(
     Time: for each node the nonzeros of its rows, times its children, times the sweeps. Memory:
     the weights that are left twice, and for each thread the rows of a node and 64 bytes for each
     of their features. Rows that do not fit in memory are gathered for as many nodes at a time as
-    have room; a node whose own rows have none is trained by a pass for each sweep.
+    have room, on a cluster on the workers; a node whose own rows have none, and every root, is
+    trained by a pass for each sweep, on a cluster some of its children on each worker.
 
     Parameters
     ----------
@@ -169,7 +171,7 @@ class _Trainer:
             signs = np.full((len(rows), LANES), -1, dtype=np.int8)
             for lane, child in enumerate(group):
                 signs[np.searchsorted(rows, self._rows(child)), lane] = 1
-            W = np.zeros((len(features) + 1, LANES), dtype=np.float32)
+            W = lane_zeros(len(features) + 1)
             energy = self._energy[rows]
             dual_descent.descend(loss, *csr, signs, energy, C, tolerance, max_sweeps, seed, W)
             W *= scale
@@ -199,7 +201,7 @@ class _Trainer:
 
 
 class _StreamedTrainer:
-    """Trains nodes whose rows are more than memory holds."""
+    """Trains nodes whose rows are more than memory holds, or on a cluster."""
 
     def __init__(self, rows: StreamedRows, tree: Tree, roots: I32, settings: _Settings) -> None:
         rows.require(
@@ -208,8 +210,7 @@ class _StreamedTrainer:
             "give more memory, or fewer features",
         )
         self._rows, self._tree, self._roots, self._settings = rows, tree, roots, settings
-        self._room = (rows.memory or memory.available() // 2) // _SHARE
-        self._label_sets = tree.label_sets
+        self._room = rows.room(_SHARE)
         n = (tree.n_nodes,)
         self._n_rows, self._n_bytes = rows.reduce(
             _size_adder(tree.label_sets), n, n, dtype=np.float64
@@ -217,77 +218,95 @@ class _StreamedTrainer:
 
     def train(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
         """The weights of these nodes: first those of many rows, the roots among them."""
-        seed = dict(zip(nodes.tolist(), seeds.tolist(), strict=True))
-        is_root = np.isin(nodes, self._roots)
-        large = ~is_root & (self._n_bytes[nodes] > self._room)
-        for node in nodes[is_root | large].tolist():
-            yield self._by_blocks(node, seed[node], n_jobs)
-        for batch in self._batches(nodes[~is_root & ~large]):
-            X, Y = self._rows_with(self._labels_below(batch))
-            trainer = _Trainer(X, Y, self._tree, self._roots, self._settings)
-            yield from trainer.train(batch, np.array([seed[s] for s in batch.tolist()]), n_jobs)
-
-    def _batches(self, nodes: Ints) -> Iterator[Ints]:
-        """Nodes whose rows have room together."""
-        end = np.cumsum(self._n_bytes[nodes])
-        first = 0
-        while first < len(nodes):
-            before = end[first] - self._n_bytes[nodes[first]]
-            last = int(np.searchsorted(end, before + self._room, side="right"))
-            yield nodes[first:last]
-            first = last
-
-    def _labels_below(self, nodes: list[int] | Ints) -> F32:
-        """Positive for the labels below one of the nodes, (n_labels,)."""
-        return np.asarray(self._label_sets[nodes].sum(axis=0), dtype=np.float32).ravel()
-
-    def _rows_with(self, labels: F32) -> list[Matrix]:
-        """X and Y of the rows with one of these labels."""
-
-        def choose(block: Block) -> tuple[Matrix, csr_array]:
-            mine = np.flatnonzero(block.side("Y") @ labels)
-            return block.X[mine], block.side("Y")[mine]
-
-        sides = zip(*self._rows.map_blocks(choose), strict=True)
-        return [stacked(list(side)) for side in sides]
-
-    def _by_blocks(self, node: int, seed: int, n_jobs: int) -> _Part:
-        """Train a node by a pass for each sweep."""
-        is_root = node in self._roots
-        first, end = self._tree.first_child[node], self._tree.first_child[node + 1]
-        places = _by_frequency(self._n_rows[first:end])
-        own, below = self._labels_below([node]), csr_array(self._label_sets[first + places].T)
-
-        def targets(block: Block) -> tuple[csr_array, csr_array]:
-            X, Y = csr_array(block.X), block.side("Y")
-            if not is_root:
-                mine = np.flatnonzero(Y @ own)
-                X, Y = X[mine], Y[mine]
-            return X, csr_array(Y @ below)
-
-        loss, C, tolerance, max_sweeps, prune = self._settings
-        C, scale = _scaled_loss(loss, C * _ROOT_SHARE if is_root else C)
-        starts = range(0, len(places), LANES)
-        trained = train_by_blocks(
-            lambda: self._rows.map_blocks(targets),
-            [Group(start, min(start + LANES, len(places)), seed) for start in starts],
-            self._rows.n_features,
-            loss=loss,
-            C=C,
-            tolerance=tolerance,
-            max_sweeps=max_sweeps,
-            memory=self._room,
-            n_jobs=n_jobs,
+        large = np.isin(nodes, self._roots) | (self._n_bytes[nodes] > self._room)
+        found = chain(
+            self._by_blocks(nodes[large], seeds[large], n_jobs),
+            self._gathered(nodes[~large], seeds[~large], n_jobs),
         )
-        features = np.arange(self._rows.n_features, dtype=np.int32)
-        found: dict[int, Entries] = {}
-        bias = np.empty(len(places), dtype=np.float32)
-        for group, W in trained:
-            mine = slice(starts[group], starts[group] + LANES)
-            found[group] = large_weights(W * scale, prune, features, places[mine])
-            bias[mine] = W[-1, : len(places[mine])] * scale
-        entries = _joined([found[group] for group in sorted(found)])
-        return _Part(*entries, first + places, bias, node, last=True)
+        return map(_Part._make, found)  # what was kept for a job to go on comes back as lists
+
+    def _gathered(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
+        """Train nodes whose rows are gathered."""
+        tree, roots, settings = self._tree, self._roots, self._settings
+        label_sets = tree.label_sets
+
+        def reach_some(block: Block, parts: Parts) -> NDArray[np.intp]:
+            return np.flatnonzero(block.side("Y") @ _labels_below(label_sets, nodes[parts]))
+
+        def train(X: Matrix, Y: csr_array, parts: Parts, n_jobs: int) -> Iterator[_Part]:
+            trainer = _Trainer(X, Y, tree, roots, settings)
+            return trainer.train(nodes[parts], seeds[parts], n_jobs)
+
+        n_bytes = self._n_bytes[nodes]
+        return self._rows.map_parts(train, reach_some, n_bytes, room=self._room, n_jobs=n_jobs)
+
+    def _by_blocks(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
+        """Train nodes by a pass for each sweep; on a cluster, each worker some children."""
+        tasks = []
+        for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
+            first, end = self._tree.first_child[node], self._tree.first_child[node + 1]
+            places = _by_frequency(self._n_rows[first:end])
+            for a, b in spans(-(-len(places) // LANES), max(1, self._rows.n_workers)):
+                last = b * LANES >= len(places)
+                tasks.append((node, places[a * LANES : b * LANES], seed, last))
+        train = partial(_train_by_blocks, self._tree, self._roots, self._settings, self._room)
+        return self._rows.map_tasks(train, tasks, n_jobs=n_jobs)
+
+
+def _train_by_blocks(
+    tree: Tree,
+    roots: I32,
+    settings: _Settings,
+    room: int,
+    rows: Rows,
+    node: int,
+    places: I32,
+    seed: int,
+    last: bool,
+    n_jobs: int,
+) -> _Part:
+    """Train some children of a node, counted from its first, by a pass for each sweep."""
+    rows = rows.held()  # a worker may have room for what others, or this process, have not
+    is_root = node in roots
+    children = tree.first_child[node] + places
+    label_sets = tree.label_sets
+    own, below = _labels_below(label_sets, [node]), csr_array(label_sets[children].T)
+
+    def targets(block: Block) -> tuple[csr_array, csr_array]:
+        X, Y = csr_array(block.X), block.side("Y")
+        if not is_root:
+            mine = np.flatnonzero(Y @ own)
+            X, Y = X[mine], Y[mine]
+        return X, csr_array(Y @ below)
+
+    loss, C, tolerance, max_sweeps, prune = settings
+    C, scale = _scaled_loss(loss, C * _ROOT_SHARE if is_root else C)
+    starts = range(0, len(places), LANES)
+    trained = train_by_blocks(
+        lambda: rows.map_blocks(targets),
+        [Group(start, min(start + LANES, len(places)), seed) for start in starts],
+        rows.n_features,
+        loss=loss,
+        C=C,
+        tolerance=tolerance,
+        max_sweeps=max_sweeps,
+        memory=room,
+        n_jobs=n_jobs,
+    )
+    features = np.arange(rows.n_features, dtype=np.int32)
+    found: dict[int, Entries] = {}
+    bias = np.empty(len(places), dtype=np.float32)
+    for group, W in trained:
+        mine = slice(starts[group], starts[group] + LANES)
+        found[group] = large_weights(W * scale, prune, features, places[mine])
+        bias[mine] = W[-1, : len(places[mine])] * scale
+    entries = _joined([found[group] for group in sorted(found)])
+    return _Part(*entries, children, bias, node, last)
+
+
+def _labels_below(label_sets: csr_array, nodes: list[int] | Ints) -> F32:
+    """Positive for the labels below one of the nodes, (n_labels,)."""
+    return np.asarray(label_sets[nodes].sum(axis=0), dtype=np.float32).ravel()
 
 
 def _size_adder(label_sets: csr_array) -> Callable[..., None]:
