@@ -16,7 +16,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import labelry
 from labelry import modelfile
+from labelry.data import Dataset
 from labelry.errors import MemoryBudgetError, ModelError
+from labelry.linalg.rows import Rows
 from labelry.systems import SYSTEMS, system_class
 
 X = np.array([[2, 0], [1, 0], [0, 1], [0, 2]], dtype=np.float32)
@@ -159,6 +161,19 @@ def test_score_of_an_indicator_in_the_order_of_the_labels() -> None:
     assert model.score(X, csr_array(np.eye(len(model.classes_))[best])) == 1.0
     with pytest.raises(ValueError, match="y must have 2 columns, one for each label; got 3"):
         model.score(X, csr_array(np.eye(3)[[0, 1, 2, 0]]))
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0, -1.0, np.nan])
+def test_a_label_is_there_or_not(system, value: float) -> None:
+    Y = np.array([[1, 0], [1, 0], [0, 1], [0, value]])
+    expected = rf"labels must be 0 or 1 .* Y\[3, 1\] is {value}"
+    for y in (Y, csr_array(Y)):
+        with pytest.raises(ValueError, match=expected):
+            system().fit(X, y)
+    with pytest.raises(ValueError, match=expected):
+        system().fit_dataset(Dataset(csr_array(Y, dtype=np.float32), csr_array(X)))
+    with pytest.raises(ValueError, match=expected):
+        system().fit_rows(Rows(X, csr_array(Y), block_rows=3))
 
 
 def test_errors(system) -> None:

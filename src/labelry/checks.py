@@ -1,9 +1,17 @@
-"""Checks of parameters that several estimators make."""
+"""Checks of parameters that several estimators make, and of what was read from a model file."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+INTEGERS = ("int32", "int64")
+_STEP = 1 << 18  # entries that are looked at together, while they are in cache
 
 
 def check_one_of(name: str, value: object, allowed: Sequence[object]) -> None:
@@ -22,3 +30,136 @@ def check_positive(name: str, value: Any) -> None:
     """A ValueError unless `value` is above 0."""
     if not value > 0:
         raise ValueError(f"{name} must be positive, got {value}")
+
+
+class StoredCheck:
+    """Checks of what was read from a file; each is a ValueError that names what does not fit.
+
+    Kernels follow pointers and indices without looking: what they rely on is checked here, once.
+    Numbers that only enter sums are not looked at: a wrong one makes a wrong score.
+
+    Parameters
+    ----------
+    values : bool
+        Also look at the values of pointers and indices, in one pass over each; otherwise only at
+        types and shapes.
+
+    Examples
+    --------
+    >>> StoredCheck().pointers("starts", np.array([0, 5, 3]), 2, 3)
+    Traceback (most recent call last):
+    ...
+    ValueError: starts must rise from 0 to 3
+    """
+
+    def __init__(self, values: bool = True) -> None:
+        self.values = values
+
+    def kind(self, name: str, value: object, *kinds: type | None) -> None:
+        """One of these types; None stands for itself."""
+        if type(value) not in [type(None) if kind is None else kind for kind in kinds]:
+            allowed = " or ".join("None" if kind is None else kind.__name__ for kind in kinds)
+            raise ValueError(f"{name} must be {allowed}, got {type(value).__name__}")
+
+    def number(self, name: str, value: object, least: float = -math.inf) -> None:
+        """A finite number."""
+        self.kind(name, value, int, float)
+        if not (math.isfinite(value) and value >= least):  # type: ignore[arg-type, operator]
+            raise ValueError(f"{name} must be a finite number of at least {least}, got {value}")
+
+    def whole(self, name: str, value: object, least: int = 0) -> None:
+        """A whole number that is an index of 32 bits."""
+        self.kind(name, value, int)
+        if not least <= value < 2**31:  # type: ignore[operator]
+            raise ValueError(f"{name} must be from {least} to {2**31 - 1}, got {value}")
+
+    def array(
+        self, name: str, value: object, *shape: int, dtype: str | Sequence[str] = "float32"
+    ) -> None:
+        """An array of this shape, and of this dtype or one of these."""
+        allowed = [dtype] if isinstance(dtype, str) else dtype
+        if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype not in allowed:
+            raise ValueError(
+                f"{name} must be {' or '.join(allowed)} of shape {shape}, got {_described(value)}"
+            )
+
+    def indices(
+        self,
+        name: str,
+        value: Any,
+        size: int,
+        end: int,
+        *,
+        least: int = 0,
+        dtype: str | Sequence[str] = INTEGERS,
+    ) -> None:
+        """An array (size,) of numbers from `least` to ``end - 1``."""
+        self.array(name, value, size, dtype=dtype)
+        if self.values and size and not least <= value.min() <= value.max() < end:
+            raise ValueError(
+                f"{name} must be from {least} to {end - 1}, got {value.min()} to {value.max()}"
+            )
+
+    def pointers(
+        self,
+        name: str,
+        value: Any,
+        size: int,
+        end: int,
+        *,
+        least_step: int = 0,
+        dtype: str | Sequence[str] = INTEGERS,
+    ) -> None:
+        """An array (size + 1,) that rises from 0 to `end`, by at least so much at each step."""
+        self.array(name, value, size + 1, dtype=dtype)
+        if self.values and not (value[0] == 0 and value[-1] == end and _rises(value, least_step)):
+            raise ValueError(f"{name} must rise from 0 to {end}")
+
+    def width(self, name: str, value: Any) -> int:
+        """The number of columns of a dense matrix."""
+        self.kind(name, value, np.ndarray)
+        if value.ndim != 2:
+            raise ValueError(f"{name} must be a matrix, got {_described(value)}")
+        return int(value.shape[1])
+
+    def matrix(self, name: str, value: Any, n_rows: int, n_columns: int) -> None:
+        """A sparse or dense matrix of float32."""
+        if not isinstance(value, csr_array):
+            self.array(name, value, n_rows, n_columns)
+            return
+        self.sparse(name, value, n_rows, n_columns)
+
+    def sparse(self, name: str, value: Any, n_rows: int, n_columns: int) -> None:
+        """A sparse matrix of float32, whose places are inside of it."""
+        self.kind(name, value, csr_array)
+        if value.shape != (n_rows, n_columns):
+            raise ValueError(
+                f"{name} must be of shape {(n_rows, n_columns)}, got {_described(value)}"
+            )
+        size = len(value.data)
+        self.array(f"{name}.data", value.data, size)
+        self.pointers(f"{name}.indptr", value.indptr, n_rows, size)
+        self.indices(f"{name}.indices", value.indices, size, n_columns)
+
+    def within_parts(
+        self, name: str, value: NDArray[Any], pointers: NDArray[Any], sizes: NDArray[Any]
+    ) -> None:
+        """Numbers from 0 to ``sizes[i] - 1`` in part i, which is between two of the pointers."""
+        filled = np.flatnonzero(np.diff(pointers))
+        if not (self.values and len(filled)):
+            return
+        largest = np.maximum.reduceat(value, pointers[filled])
+        if value.min() < 0 or (largest >= sizes[filled]).any():
+            raise ValueError(f"{name} must be from 0 to less than the size of its part")
+
+
+def _rises(value: NDArray[Any], step: int) -> bool:
+    """Whether each entry is at least so much more than the one before."""
+    parts = (value[i : i + _STEP + 1].astype(np.int64) for i in range(0, len(value) - 1, _STEP))
+    return all(bool((np.diff(part) >= step).all()) for part in parts)
+
+
+def _described(value: object) -> str:
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype} of shape {value.shape}"
+    return type(value).__name__

@@ -11,7 +11,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,23 +18,40 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import ThreadpoolController
 
 from labelry import modelfile
+from labelry.checks import StoredCheck, check_one_of
 from labelry.data.dataset import Dataset
-from labelry.data.labels import EncodedLabels, align, encode_labels, label_counts
+from labelry.data.labels import (
+    EncodedLabels,
+    align,
+    checked_indicator,
+    encode_labels,
+    label_counts,
+)
 from labelry.data.text import TextFeatures
 from labelry.errors import ModelError
+from labelry.linalg.blas import library_threads
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Block, Matrix, Rows, as_matrix, scaled_rows
 from labelry.metrics import precision_at_k
-from labelry.state import fitted_attributes, pack, set_fitted, storable, unpack
+from labelry.state import fitted_attributes, pack, set_fitted, storable, texts, unpack
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
 _MOST_PREDICTED = 100  # labels per row that `predict` considers in the multilabel case
 _LARGEST = 1e15  # feature whose squares, and sums of them, are safe in float32
+_MOST_JOBS = 1 << 12  # that a model from a file may ask for
+# What becomes of parts of a model that do not fit together
+_MISFITS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _MANY_ROWS = 8  # for which a second thread of BLAS does not wait longer than it works
 
 storable(TextFeatures)
@@ -90,15 +106,16 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         """Scores of all labels for a block of rows, where the system has them."""
         raise NotImplementedError(f"{self.system} does not score all labels")
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Learn to rank labels.
 
         Parameters
         ----------
-        X : sparse or dense matrix (n_rows, n_features), or list of str
+        X : sparse or dense matrix (n_rows, n_features), list of str, or Rows
+            `Rows` have their labels with them, and need not be in memory: see `fit_rows`.
         y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
         """
-        return self._fit_encoded(X, *encoded(y))
+        return self._fit_given(X, y)
 
     def fit_dataset(self, dataset: Dataset) -> Self:
         """As `fit`, from what was read from a file; the labels keep their names."""
@@ -111,9 +128,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         label_names: Sequence[str] | None = None,
         text_features: TextFeatures | None = None,
     ) -> Self:
-        """As `fit`, from rows that need not be in memory (`labelry.data.shards` has such).
+        """As ``fit(rows)``, with names and text features that are given, not those of the rows.
 
-        A system that does not learn by passes gets them in memory, if they fit in ``rows.memory``.
+        Rows need not be in memory (`labelry.data.shards` and `labelry.cluster` have such). A system
+        that does not learn by passes gets them there, if they fit in ``rows.memory``.
 
         Parameters
         ----------
@@ -123,10 +141,27 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         text_features : TextFeatures, optional
             What made X out of texts; the model then takes texts.
         """
+        return self._fit_source(rows, label_names, text_features)
+
+    def _fit_given(self, X: Any, y: Any, **options: Any) -> Self:
+        """`fit`, with `options` for the system's own `_fit` or `_fit_rows`."""
+        if not isinstance(X, Rows):
+            return self._fit_encoded(X, *encoded(y), **options)
+        if y is not None:
+            raise ValueError("y must be None where X are Rows, which have their labels with them")
+        return self._fit_source(X, X.label_names, X.text_features, **options)
+
+    def _fit_source(
+        self,
+        rows: Rows,
+        label_names: Sequence[str] | None,
+        text_features: TextFeatures | None,
+        **options: Any,
+    ) -> Self:
         names = None if label_names is None else list(label_names)
         if not self.learns_by_passes():
             X, Y = in_memory(rows, self.system)
-            self.fit_dataset(Dataset(Y, X, label_names=names))
+            self._fit_encoded(X, *labels_of(Dataset(Y, X, label_names=names)), **options)
         else:
             self.form_ = "indicator" if names is None else "lists"
             self.classes_ = np.arange(rows.n_labels) if names is None else _objects(names)
@@ -135,7 +170,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
             self.label_counts_ = counts.astype(np.int32)
             self.n_features_in_ = rows.n_features
             with self._threads():
-                self._fit_rows(rows, np.random.default_rng(self.random_state))
+                self._fit_rows(rows, np.random.default_rng(self.random_state), **options)
         self.text_features_ = text_features
         if text_features is not None:
             del self.n_features_in_  # it is the texts that come in
@@ -275,19 +310,46 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
             parameters = {name: unpack(v, file.arrays) for name, v in file.parameters.items()}
             model = cls(**parameters)
             state = dict(file.state)
-            model.classes_ = _classes(file.label_names, state.pop("classes_dtype"))
+            classes = _classes(file.label_names, state.pop("classes_dtype"))
             set_fitted(model, {name: unpack(v, file.arrays) for name, v in state.items()})
+            model.classes_ = classes
+            model._check_loaded(StoredCheck(values=file.verified))
         # The checksums were right: it is of another version, or made by someone else.
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except _MISFITS as error:
             message = f"{file.path} does not hold a valid {cls.system}: {error}"
             raise ModelError(message) from error
         return model
+
+    def _check_loaded(self, check: StoredCheck) -> None:
+        """A ValueError unless what was read from a file is a model that can predict."""
+        check_one_of("form_", self.form_, ("classes", "indicator", "dense", "lists"))
+        check.array("label_counts_", self.label_counts_, len(self.classes_), dtype="int32")
+        check.whole("n_rows_", self.n_rows_)
+        check.kind("text_features_", self.text_features_, TextFeatures, None)
+        if self.text_features_ is None:
+            check.whole("n_features_in_", self.n_features_in_)
+            n_features = self.n_features_in_
+        else:
+            n_features = self.text_features_.n_features_out_
+        self._check_stored(check, n_features, len(self.classes_))
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        """A ValueError unless the fitted attributes are those of so many features and labels.
+
+        A system adds what its `_topk` relies on.
+        """
+        check.kind("n_jobs", self.n_jobs, int, None)
+        check_one_of("n_jobs", resolve_jobs(self.n_jobs), range(1, _MOST_JOBS + 1))
+        self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        """A ValueError for a parameter that is out of its range."""
 
     @contextmanager
     def _threads(self, n_rows: int = _MANY_ROWS) -> Iterator[None]:
         """Hold BLAS to `n_jobs` threads, as the kernels are; to one for a few rows."""
         limit = resolve_jobs(self.n_jobs) if n_rows >= _MANY_ROWS else 1
-        with _libraries().limit(limits=limit):
+        with library_threads(limit):
             yield
 
     def _fit_texts(self, texts: Any) -> csr_array:
@@ -347,12 +409,6 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return tags
 
 
-@cache
-def _libraries() -> ThreadpoolController:
-    """The BLAS and OpenMP libraries of this process; to look for them takes milliseconds."""
-    return ThreadpoolController()
-
-
 def rows_of(dataset: Dataset) -> Any:
     """What a model takes as X: the features of a dataset, or else its texts."""
     return dataset.texts if dataset.X is None else dataset.X
@@ -363,7 +419,7 @@ def labels_of(dataset: Dataset) -> tuple[EncodedLabels, str]:
     names = dataset.label_names
     classes = None if names is None else _objects(names)
     form: Literal["indicator", "lists"] = "indicator" if classes is None else "lists"
-    return EncodedLabels(dataset.Y, classes, "multilabel", form), form
+    return EncodedLabels(checked_indicator(dataset.Y), classes, "multilabel", form), form
 
 
 def in_memory(rows: Rows, who: str) -> tuple[Matrix, csr_array]:
@@ -391,14 +447,14 @@ def _objects(names: list[str]) -> NDArray[Any]:
 def _classes(names: list[Any] | None, dtype: str) -> NDArray[Any]:
     """The labels of a model as an array of the dtype that they had."""
     kind = np.dtype(dtype).kind
-    if names is None or kind not in "OUbiuf" or len(set(names)) < len(names):
-        raise ValueError(f"expected distinct labels of a dtype for labels; got {dtype!r}")
+    if names is None or kind not in "OUbiuf":
+        raise ValueError(f"expected labels of a dtype for labels; got {dtype!r}")
     # Texts only as wide as the longest: a file could ask for any width.
-    return np.array(names, dtype="U" if kind == "U" else dtype)
+    return texts(names, kind) if kind in "OU" else np.array(names, dtype=dtype)
 
 
 def _add_label_counts(block: Block, counts: NDArray[np.float64]) -> None:
-    counts += label_counts(block.side("Y"))
+    counts += label_counts(checked_indicator(block.side("Y"), block.start))
 
 
 def _check_size(X: Matrix) -> None:

@@ -98,6 +98,8 @@ class ModelFile:
         Size of all files together.
     path : Path
         Where it was found.
+    verified : bool
+        Whether the checksums of the arrays were compared.
     """
 
     system: str
@@ -108,6 +110,7 @@ class ModelFile:
     version: str
     size_bytes: int
     path: Path
+    verified: bool = True
 
 
 def save(
@@ -202,6 +205,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> ModelFile:
             version=header["labelry_version"],
             size_bytes=size,
             path=directory,
+            verified=verify,
         )
 
     return _read_stable(path, read)
@@ -563,7 +567,8 @@ def _map_arrays(path: Path, header: dict[str, Any]) -> dict[str, NDArray[Any]]:
         said = header["arrays"].get(name)
         # Arrays follow one another without gaps, the widest dtype first, so each is aligned.
         begin, end = end, end + (_n_bytes(said) if said else 0)
-        if said is None or entry != _layout_entry(said, begin - start) or end > len(mapped):
+        aligned = said is not None and begin % np.dtype(said["dtype"]).itemsize == 0
+        if not aligned or entry != _layout_entry(said, begin - start) or end > len(mapped):
             raise ModelError(f"{path} and {MODEL} disagree on array {name!r}")
         arrays[name] = np.ndarray(said["shape"], said["dtype"], buffer=mapped, offset=begin)
     if end != len(mapped) or set(arrays) != set(header["arrays"]):

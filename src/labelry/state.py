@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry import memory
 from labelry.errors import ModelError
 
 Arrays = dict[str, NDArray[Any]]
 C = TypeVar("C", bound=type)
 
 _STORABLE: dict[str, type] = {}
+_MUCH = 1 << 26  # bytes, above which it is asked whether there is so much memory
 _KIND = "__kind__"  # marks a JSON object that stands for something else
 
 
@@ -86,7 +88,7 @@ def unpack(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if kind == "array":
         return arrays[value["name"]]
     if kind == "strings":
-        return _strings(value["values"], value["dtype"])
+        return texts(value["values"], value["dtype"])
     if kind == "csr":
         parts = [arrays[f"{value['name']}.{part}"] for part in ("data", "indices", "indptr")]
         return csr_array(tuple(parts), shape=tuple(value["shape"]))
@@ -116,8 +118,12 @@ def _whole(cls: Any, parts: dict[str, Any]) -> Any:
     return cls(**parts)
 
 
-def _strings(values: Any, dtype: Any) -> NDArray[Any]:
+def texts(values: list[Any], dtype: str) -> NDArray[Any]:
     """An array of texts, or of texts and None, of which a file may not say how wide it is."""
     if dtype not in ("U", "O"):
         raise ModelError(f"the model holds strings of dtype {dtype!r}; expected U or O")
+    if dtype == "U":  # one long text makes all entries as wide
+        size = 4 * len(values) * max((len(str(value)) for value in values), default=0)
+        if size > _MUCH:
+            memory.require(size, f"an array of {len(values):,} texts", "train with lists of labels")
     return np.array(values, dtype=dtype)

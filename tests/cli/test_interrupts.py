@@ -7,11 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from labelry.data import read
+from labelry.systems import load, system_class
 
 # A test that runs in the background may have inherited that interrupts are ignored.
 LABELRY = """
@@ -20,15 +24,32 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from labelry.cli import main
 main()
 """
+ROW = b'{"text": "a b", "labels": ["x"]}\n'
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes"),
 ]
 
 
-def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A place for commands, with what they read; their temporary files are in `tmp`."""
+    for name in ("work", "tmp"):
+        (tmp_path / name).mkdir()
+    work = tmp_path / "work"
+    os.mkfifo(work / "pipe")
+    (work / "old.jsonl").write_text("old")
+    texts, labels = ["a b", "b c", "c d", "d a"] * 5, [["x"], ["y"], ["x"], ["z"]] * 5
+    system_class("rembrandt")(n_jobs=1).fit(texts, labels).save(work / "model")
+    return work
+
+
+def start(folder: Path, *arguments: object, **pipes: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", LABELRY, *map(str, arguments)]
-    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    env = os.environ | {"TMPDIR": str(folder.parent / "tmp")}
+    return subprocess.Popen(
+        command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True, **pipes
+    )
 
 
 def interrupted(process: subprocess.Popen[str]) -> str:
@@ -43,40 +64,102 @@ def interrupted(process: subprocess.Popen[str]) -> str:
     return said
 
 
+def files_in(folder: Path) -> dict[str, bytes]:
+    """All files, those in hidden folders too."""
+    paths = [path for path in folder.parent.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder.parent)): path.read_bytes() for path in paths}
+
+
+def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
+    while not condition():
+        assert process.poll() is None
+
+
+def writing(path: Path, process: subprocess.Popen[str]) -> IO[bytes]:
+    """A named pipe, as soon as the command reads it."""
+    while True:
+        assert process.poll() is None
+        with suppress(OSError):  # nobody reads it yet
+            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(pipe, True)
+            return open(pipe, "wb", buffering=0)
+
+
 @pytest.mark.parametrize(
     "command",
     [
         ["stats", "pipe"],
         ["convert", "pipe", "old.jsonl", "--format", "jsonl", "--force"],
-        ["train", "pipe", "--out", "model", "--format", "jsonl"],
+        ["train", "pipe", "--out", "new", "--format", "jsonl"],
+        ["tune", "pipe", "--system", "linear-tree", "--out", "new", "--format", "jsonl"],
+        ["compare", "pipe", "--systems", "fast", "--format", "jsonl"],
+        ["evaluate", "model", "pipe", "--format", "jsonl"],
+        ["report", "model", "pipe", "--out", "report.html", "--format", "jsonl"],
+        ["embed", "pipe", "--out", "labels.npy", "--format", "jsonl"],
+        ["predict", "model", "pipe", "--out", "predicted.jsonl", "--input-format", "jsonl"],
     ],
-    ids=lambda command: command[0],
+    ids=" ".join,
 )
-def test_interrupted_while_reading(tmp_path: Path, command: list[str]) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "old.jsonl").write_text("old")
-    process = start(tmp_path, *command)
-    with open(tmp_path / "pipe", "wb", buffering=0) as pipe:  # waits until the command reads
-        pipe.write(b'{"text": "a b", "labels": ["x"]}\n')
+def test_interrupted_while_reading(folder: Path, command: list[str]) -> None:
+    before = files_in(folder)
+    process = start(folder, *command)
+    with writing(folder / "pipe", process) as pipe:
+        pipe.write(ROW)
         assert "labelry: interrupted; no file was changed\n" in interrupted(process)
-    assert sorted(os.listdir(tmp_path)) == ["old.jsonl", "pipe"]
-    assert (tmp_path / "old.jsonl").read_text() == "old"
+    assert files_in(folder) == before
 
 
-def test_interrupted_shards_go_on(tmp_path: Path) -> None:
-    row = json.dumps({"text": "some words in a row", "labels": ["x"]}) + "\n"
-    (tmp_path / "rows.jsonl").write_text(30_000 * row)
-    command = ["convert", "rows.jsonl", "out", "--sharded", "--shard-size", "4KiB"]
-    process = start(tmp_path, *command)
-    while not (tmp_path / "out" / "shard-00002.safetensors").exists():
+def test_interrupted_tuning_tells_the_best_so_far(folder: Path) -> None:
+    rows = [
+        json.dumps({"text": f"w{i % 97} v{i % 31}", "labels": [f"l{i % 97}"]}) for i in range(9000)
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(rows))
+    before = files_in(folder)
+    options = ("--system", "linear-tree", "--trials", 200, "--out", "new", "--jobs", 1)
+    process = start(folder, "tune", "rows.jsonl", *options)
+    assert process.stderr is not None
+    while "P@1" not in process.stderr.readline():  # until a trial was judged
         assert process.poll() is None
     said = interrupted(process)
+    assert "labelry: interrupted; no file was changed; best so far, with " in said
+    assert files_in(folder) == before
+
+
+def test_interrupted_comparison_leaves_no_process_and_no_file(folder: Path) -> None:
+    row = '{"text": "some words in a row", "labels": ["x"]}\n'
+    (folder / "rows.jsonl").write_text(2_000 * row)
+    before = files_in(folder)
+    process = start(folder, "compare", "rows.jsonl", "--systems", "fast,balanced,best")
+    temporary = folder.parent / "tmp"
+    wait_for(process, lambda: bool(list(temporary.glob("labelry-*/b.jsonl"))))  # before training
+    assert "labelry: interrupted; " in interrupted(process)
+    assert files_in(folder) == before
+
+
+def test_interrupted_demo_says_that_the_tagger_is_saved(folder: Path) -> None:
+    pytest.importorskip("simple_icd_10_cm")
+    process = start(folder, "demo", "--quality", "balanced", stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    while "On phrases that it has not seen" not in process.stdout.readline():
+        assert process.poll() is None
+    assert "labelry: interrupted; the tagger is in icd10.labelry\n" in interrupted(process)
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    assert len(load(folder / "icd10.labelry").classes_) > 1000
+
+
+def test_interrupted_shards_go_on(folder: Path) -> None:
+    row = json.dumps({"text": "some words in a row", "labels": ["x"]}) + "\n"
+    (folder / "rows.jsonl").write_text(30_000 * row)
+    command = ["convert", "rows.jsonl", "out", "--sharded", "--shard-size", "4KiB"]
+    process = start(folder, *command)
+    wait_for(process, (folder / "out" / "shard-00002.safetensors").exists)
+    said = interrupted(process)
     assert "rows are in out; the same command goes on after these" in said
-    assert not list((tmp_path / "out").glob(".*"))
-    kept = json.loads((tmp_path / "out" / "shards.json").read_bytes())
+    assert not list((folder / "out").glob(".*"))
+    kept = json.loads((folder / "out" / "shards.json").read_bytes())
     assert 0 < kept["n_rows"] < 30_000
     assert f"{kept['n_rows']:,} rows" in said
-    process = start(tmp_path, *command[:-1], "64MiB")
+    process = start(folder, *command[:-1], "64MiB")
     assert process.communicate()[1]
     assert process.returncode == 0
-    assert read(tmp_path / "out").n_rows == 30_000
+    assert read(folder / "out").n_rows == 30_000

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -199,4 +200,5 @@ def test_interrupt_leaves_no_traceback(folder: Path) -> None:
         said = process.stderr.read()
         process.stdin.close()
     assert process.returncode == 130
+    assert re.search(rb"labelry: interrupted; [\d,]+ rows are printed\n", said), said
     assert b"Traceback" not in said

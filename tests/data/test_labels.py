@@ -121,11 +121,11 @@ def test_dense_indicator(dtype):
 
 
 @pytest.mark.parametrize("maker", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
-def test_sparse_indicator_keeps_relevance_and_drops_stored_zeros(maker):
-    Y = maker((np.array([0.5, 0.0, 2.0]), ([0, 0, 1], [1, 0, 0])), shape=(2, 3))
+def test_sparse_indicator_drops_stored_zeros(maker):
+    Y = maker((np.array([1.0, 0.0, 1.0]), ([0, 0, 1], [1, 0, 0])), shape=(2, 3))
     encoded = encode_labels(Y)
     assert encoded[1:] == (None, "multilabel", "indicator")
-    assert encoded.indicator.toarray().tolist() == [[0, 0.5, 0], [2, 0, 0]]
+    assert encoded.indicator.toarray().tolist() == [[0, 1, 0], [1, 0, 0]]
     assert encoded.indicator.nnz == 2
     assert Y.nnz == 3, "the input stays as it was"
 
@@ -177,10 +177,12 @@ def test_object_array_of_lists():
         (["a", ["b"]], "row 0 must be a list of labels; got 'a'"),
         (np.zeros((2, 2, 2)), "2 dimensions .* has 3"),
         (np.array([["a", "b"]]), "Unknown label type"),
-        (np.array([[0, 1], [2, 0]]), r"0 and 1 only .* Y\[1, 0\] is 2"),
-        (np.array([[0, 1], [np.nan, 0]]), r"NaN\); Y\[1, 0\] is nan"),
-        (np.array([[0.3, 1.0]]), r"0 and 1 only .* Y\[0, 0\] is 0.3"),
-        (sparse.csr_array([[0.0, -1.0]]), r"not negative .* Y\[0, 1\] is -1"),
+        (np.array([[0, 1], [2, 0]]), r"0 or 1 .* Y\[1, 0\] is 2"),
+        (np.array([[0, 1], [np.nan, 0]]), r"no NaN.* Y\[1, 0\] is nan"),
+        (np.array([[0.3, 1.0]]), r"0 or 1 .* Y\[0, 0\] is 0.3"),
+        (np.array([[1e-50, 1.0]]), r"0 or 1 .* Y\[0, 0\] is 1e-50"),
+        (sparse.csr_array([[0.0, -1.0]]), r"0 or 1 .* Y\[0, 1\] is -1"),
+        (sparse.csr_array([[0.0, 1.0], [0.5, 1.0]]), r"0 or 1 .* Y\[1, 0\] is 0.5"),
         (sparse.csr_array([[1.0, 0.0], [0.0, np.nan]]), r"Y\[1, 1\] is nan"),
         (sparse.csr_array([[np.inf]]), r"Y\[0, 0\] is inf"),
         (sparse.csr_array([[1e300]]), r"Y\[0, 0\] is inf"),

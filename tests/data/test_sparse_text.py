@@ -496,8 +496,8 @@ def test_what_cannot_be_written(tmp_path: Path, X: object, Y: object, message: s
 @pytest.fixture(scope="module")
 def large() -> Dataset:
     rng = np.random.default_rng(1)
-    X = random_array((600, 300), density=0.05, rng=rng, dtype=np.float32, format="csr")
-    Y = random_array((600, 50), density=0.04, rng=rng, dtype=np.float32, format="csr")
+    X = random_array((600, 300), density=0.05, random_state=rng, dtype=np.float32, format="csr")
+    Y = random_array((600, 50), density=0.04, random_state=rng, dtype=np.float32, format="csr")
     Y.data[:] = 1
     for matrix in (X, Y):
         matrix.sort_indices()

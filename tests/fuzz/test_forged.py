@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +12,7 @@ from labelry import load
 from labelry.data import read
 from labelry.errors import DataError, ModelError
 
+from .forge import changed, places
 from .targets import fuzz, pack_files, unpack_files, write_model_forged, write_shards_forged
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -35,26 +34,6 @@ ODD = [
     {},
 ]
 ODD += [{"__kind__": "array", "name": "x"}, {"__kind__": []}, {"__kind__": "Choice", "fields": {}}]
-
-
-def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The keys that lead to each value inside of JSON; of a long list, only the first two."""
-    if above:
-        yield above
-    items = value.items() if isinstance(value, dict) else []
-    if isinstance(value, list):
-        items = list(enumerate(value))[:2]
-    for key, item in items:
-        yield from places(item, (*above, key))
-
-
-def changed(value: Any, place: tuple[Any, ...], new: Any) -> Any:
-    copy = json.loads(json.dumps(value))
-    inner = copy
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = new
-    return copy
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from labelry.linalg.block_descent import Group, Part, fixed_blocks, train_by_blo
 from labelry.linalg.lanes import LANES
 
 rng = np.random.default_rng(0)
-X = csr_array(random_array((90, 15), density=0.3, rng=rng, dtype=np.float32))
+X = csr_array(random_array((90, 15), density=0.3, random_state=rng, dtype=np.float32))
 T = csr_array((X @ rng.standard_normal((15, 20)) > 0.5).astype(np.float32))
 OPTIONS = {"C": 0.7, "tolerance": 0.1, "max_sweeps": 20}
 

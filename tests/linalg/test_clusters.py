@@ -9,7 +9,9 @@ from scipy.sparse import csr_array, issparse, random_array
 
 from labelry.linalg.clusters import nearest_centre, unit_centres
 
-X = random_array((60, 25), density=0.3, rng=0, format="csr", dtype=np.float32)
+X = random_array(
+    (60, 25), density=0.3, random_state=np.random.default_rng(0), format="csr", dtype=np.float32
+)
 CLUSTER = np.random.default_rng(1).integers(0, 4, 60).astype(np.int32)
 
 

@@ -16,7 +16,7 @@ C, TOLERANCE = 0.7, 1.0
 
 def problem(n: int = 60, d: int = 12) -> tuple[csr_array, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    X = csr_array(random_array((n, d), density=0.3, rng=rng, dtype=np.float32))
+    X = csr_array(random_array((n, d), density=0.3, random_state=rng, dtype=np.float32))
     score = X @ rng.standard_normal((d, LANES)) + 0.3 * rng.standard_normal((n, LANES))
     signs = np.where(score > 0.2, 1, -1).astype(np.int8)
     return X, signs, (X.multiply(X).sum(axis=1) + 1.0).astype(np.float32)

@@ -20,7 +20,13 @@ TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 
 def sparse(n: int, d: int, seed: int = 0, index: type = np.int32) -> csr_array:
     """Random CSR with empty rows at the start, in the middle and at the end."""
-    A = random_array((n, d), density=0.2, rng=seed, format="lil", dtype=np.float32)
+    A = random_array(
+        (n, d),
+        density=0.2,
+        random_state=np.random.default_rng(seed),
+        format="lil",
+        dtype=np.float32,
+    )
     for i in {0, n // 2, n - 1}:
         A[[i], :] = 0
     A = csr_array(A)

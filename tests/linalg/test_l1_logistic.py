@@ -13,7 +13,7 @@ from labelry.linalg.l1_logistic import l1_logistic, subgradient
 
 def problem(seed: int = 0) -> tuple[csc_array, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    X = random_array((150, 25), density=0.3, rng=rng, format="csc", dtype=np.float32)
+    X = random_array((150, 25), density=0.3, random_state=rng, format="csc", dtype=np.float32)
     truth = np.where(np.arange(25) < 5, 3.0 * rng.standard_normal(25), 0.0)
     signs = np.where(X @ truth + 0.3 * rng.standard_normal(150) > 0, 1, -1).astype(np.int8)
     return X, signs, rng.uniform(0.5, 2.0, 150)

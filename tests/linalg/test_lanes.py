@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.testing import assert_allclose
 
-from labelry.linalg.lanes import LANES, add_scaled
+from labelry.linalg.lanes import LANES, add_scaled, lane_zeros
 
 
 @njit
@@ -23,3 +23,13 @@ def test_adds_sixteen_floats_and_no_other() -> None:
         expected.reshape(-1)[at : at + 16] += np.float32(0.3) * source.reshape(-1)[start:][:16]
         _call(target, at, np.float32(0.3), source, start)
         assert_allclose(target, expected, rtol=1e-6)
+
+
+def test_rows_of_zeros_begin_with_a_cache_line() -> None:
+    for n in (0, 1, 5):
+        W = lane_zeros(n)
+        assert W.shape == (n, LANES)
+        assert W.flags.c_contiguous
+        assert W.flags.writeable
+        assert not W.any()
+        assert n == 0 or W.ctypes.data % 64 == 0

@@ -14,8 +14,12 @@ METHODS = ["cholesky", "dual", "cg"]
 
 
 def problem(n: int, d: int) -> tuple[csr_array, csr_array, np.ndarray, np.ndarray]:
-    X = random_array((n, d), density=0.2, rng=0, format="csr", dtype=np.float32)
-    Y = random_array((n, 12), density=0.2, rng=1, format="csr", dtype=np.float32)
+    X = random_array(
+        (n, d), density=0.2, random_state=np.random.default_rng(0), format="csr", dtype=np.float32
+    )
+    Y = random_array(
+        (n, 12), density=0.2, random_state=np.random.default_rng(1), format="csr", dtype=np.float32
+    )
     rng = np.random.default_rng(2)
     return X, Y, rng.standard_normal((12, 5)).astype(np.float32), rng.random(n) + 0.1
 

@@ -49,9 +49,10 @@ def test_few_rows_are_all_learnt_from_and_many_spare_some(monkeypatch: pytest.Mo
     CalibratedTree(n_jobs=1).fit(X, y)
     assert sizes == [300, 400]
     monkeypatch.setattr(module, "_MANY_ROWS", 400)
+    monkeypatch.setattr(module, "_SPARED", (30, 60))
     sizes.clear()
     CalibratedTree(n_jobs=1).fit(X, y)
-    assert sizes == [380]
+    assert sizes == [370]
     sizes.clear()
     few = CalibratedTree(n_jobs=1).fit(X[:50], y[:50])
     assert sizes == [50]

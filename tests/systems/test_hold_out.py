@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, random_array
 
 from labelry.linalg.rows import scaled_rows
 from labelry.systems import hold_out
-from labelry.systems.hold_out import held_out_rows, near_duplicates
+from labelry.systems.hold_out import held_out_groups, held_out_rows, near_duplicates
 
 
 def in_pairs(n: int, seed: int = 0) -> csr_array:
@@ -72,3 +72,26 @@ def test_a_group_larger_than_wanted_is_not_held_out() -> None:
         assert held_out.sum() == 6
         assert not held_out[:50].any()
     assert not held_out_rows(groups, 0, np.random.default_rng(0)).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_drawn_rows_are_whole(seed: int) -> None:
+    X = in_pairs(150)
+    S = (X @ X.T).toarray()
+    found = held_out_groups(X, 0.8, 100, np.random.default_rng(seed))
+    assert 90 <= (found >= 0).sum() <= 100
+    for leader in np.unique(found[found >= 0]):
+        assert found[leader] == leader
+        assert (S[leader, found == leader] >= 0.8 - 1e-5).all()
+        assert (found[S[leader] >= 0.8 + 1e-5] >= 0).all()  # none is left outside
+
+
+def test_drawn_rows_of_a_large_group_stay() -> None:
+    X = csr_array(np.vstack([np.tile(np.eye(1, 11), (50, 1)), np.eye(11)[1:]]), dtype=np.float32)
+    for seed in range(5):
+        found = held_out_groups(X, 0.8, 6, np.random.default_rng(seed))
+        assert (found[:50] == -1).all()
+        assert (found >= 0).sum() == 6
+    dense = held_out_groups(X.toarray(), 0.8, 6, np.random.default_rng(0))
+    assert (dense >= 0).sum() == 6
+    assert not (held_out_groups(X, 0.8, 0, np.random.default_rng(0)) >= 0).any()

@@ -25,7 +25,7 @@ from labelry.errors import MemoryBudgetError
 from labelry.linalg import dual_descent
 from labelry.linalg.rows import Rows, StreamedRows
 from labelry.systems import calibrated_tree, local, system_class
-from labelry.systems.hold_out import near_duplicates, near_duplicates_of
+from labelry.systems.hold_out import held_out_groups, held_out_groups_of
 
 N, D, C, TOPICS = 400, 90, 40, 8
 
@@ -39,6 +39,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("linear-tree", {"tree": "random", "depth": 2, "branching": 4}),
     ("sleec", {"n_clusters": 4, "n_learners": 2, "embedding_dim": 6, "n_label_neighbors": 20}),
     ("sleec", {"n_clusters": 2, "n_learners": 1, "embedding_dim": 6, "normalize": False}),
+    ("local-leml", {"n_clusters": 4, "n_learners": 2, "embedding_dim": 6}),
     ("tagger", {"quality": "fast"}),
     ("tagger", {"quality": "fast", "objective": "f1"}),
 ]
@@ -140,15 +141,24 @@ def test_some_rows_are_clustered_and_the_others_go_to_the_nearest(
         assert np.mean(own == nearest) > 0.8
 
 
-def test_near_duplicates_of_rows_not_in_memory_are_sought_within_blocks(shards: Shards) -> None:
+def test_near_duplicates_of_rows_not_in_memory_are_held_out_within_blocks(shards: Shards) -> None:
     (X,) = shards.rows().unit().gathered("X")
-    whole = near_duplicates_of(Rows(X, X, block_rows=50), 0.7)
-    assert_array_equal(whole, near_duplicates(X, 0.7))
-    parts = near_duplicates_of(shards.rows().unit(), 0.7)
+    n_wanted = N // 2
+    parts = held_out_groups_of(shards.rows().unit(), 0.7, n_wanted, np.random.default_rng(0))
+    assert n_wanted / 2 < (parts >= 0).sum() <= n_wanted
     bounds = np.cumsum([0, *(shard.rows for shard in shards.shards)])
     for first, last in pairwise(bounds.tolist()):
-        assert_array_equal(parts[first:last], first + near_duplicates(X[first:last], 0.7))
-    assert len(np.unique(whole)) < len(np.unique(parts)) < N
+        found = parts[first:last]
+        held_out = np.flatnonzero(found >= 0)
+        assert ((found[held_out] >= first) & (found[held_out] < last)).all()
+        others = held_out[found[held_out] != first + held_out]
+        cosine = (X[first + others] @ X[found[others]].T).diagonal()
+        assert (cosine >= 0.7 - 1e-5).all()
+    whole = Rows(X, X, block_rows=50)
+    assert_array_equal(
+        held_out_groups_of(whole, 0.7, n_wanted, np.random.default_rng(0)),
+        held_out_groups(X, 0.7, n_wanted, np.random.default_rng(0)),
+    )
 
 
 def test_what_does_not_fit_is_refused_with_what_would_help(shards: Shards) -> None:

@@ -156,7 +156,7 @@ def test_even_cuts() -> None:
 def test_products_of_sparse_matrices_are_those_of_scipy(n_jobs: int) -> None:
     rng = np.random.default_rng(0)
     A, C = (
-        csr_array(random_array(shape, density=0.2, rng=rng, dtype=np.float32))
+        csr_array(random_array(shape, density=0.2, random_state=rng, dtype=np.float32))
         for shape in ((30, 40), (40, 7))
     )
     A.data[A.indptr[11] : A.indptr[12]] = 0.0

@@ -149,7 +149,7 @@ def test_copies_are_limited_and_harmless_in_small_trees() -> None:
 
 def blocks(n_blocks: int, size: int) -> csr_array:
     """Affinity 1 within blocks, and 0.01 between neighbours of a ring."""
-    A = block_diag([np.ones((size, size)) - np.eye(size)] * n_blocks).toarray()
+    A = block_diag([csr_array(np.ones((size, size)) - np.eye(size))] * n_blocks).toarray()
     ring = np.arange(n_blocks * size)
     A[ring, ring - 1] += 0.01
     A[ring - 1, ring] += 0.01
@@ -180,7 +180,8 @@ def test_spectral_without_convergence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_labels_that_are_never_confused_stay_together() -> None:
-    A = block_diag([np.ones((10, 10)) - np.eye(10)] * 3 + [np.zeros((10, 10))])
+    blocks = [np.ones((10, 10)) - np.eye(10)] * 3 + [np.zeros((10, 10))]
+    A = block_diag([csr_array(block) for block in blocks])
     tree = spectral_tree(A, branching=4, max_leaf_size=10, rng=rng(), n_jobs=1)
     assert label_sets_below_root(tree) == np.arange(40).reshape(4, 10).tolist()
 

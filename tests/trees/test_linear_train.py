@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csr_array, csr_matrix, random_array
+from scipy.sparse import csr_array, random_array
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
@@ -20,8 +20,8 @@ ONE_ROOT = np.zeros(1, dtype=np.int32)
 
 def problem(n: int = 150, d: int = 40, n_labels: int = 50) -> tuple[csr_array, csr_array]:
     rng = np.random.default_rng(0)
-    X = csr_array(random_array((n, d), density=0.2, rng=rng, dtype=np.float32))
-    Y = csr_array(random_array((n, n_labels), density=0.04, rng=rng, dtype=np.float32))
+    X = csr_array(random_array((n, d), density=0.2, random_state=rng, dtype=np.float32))
+    Y = csr_array(random_array((n, n_labels), density=0.04, random_state=rng, dtype=np.float32))
     Y.data[:] = 1.0
     return X, Y
 
@@ -61,7 +61,7 @@ def test_a_child_is_set_against_its_siblings_on_the_rows_of_their_parent(
             y = has[first + c, rows]
             if 0 < y.sum() < len(y):
                 model, factor = linear_classifier(loss, 0.8 if node in roots else 2.0)
-                model.fit(csr_matrix(X[rows]), y)
+                model.fit(X[rows].toarray(), y)
                 assert_allclose(factor * W[:, c], model.coef_[0], atol=2e-3)
                 assert_allclose(factor * weights.bias[first + c], model.intercept_[0], atol=2e-3)
 

@@ -17,7 +17,9 @@ JOINT = Tree.from_parents([-1, 0, 0, 0, 1, 1, 2, 2, 2], [-1, -1, -1, 3, 0, 1, 1,
 
 def problem(tree: Tree, n: int = 25, d: int = 30) -> tuple[csr_array, NodeWeights]:
     rng = np.random.default_rng(0)
-    X = csr_array(random_array((n, d), density=0.3, rng=rng, format="csr", dtype=np.float32))
+    X = csr_array(
+        random_array((n, d), density=0.3, random_state=rng, format="csr", dtype=np.float32)
+    )
     weights = empty_weights(tree, csr_array(np.ones((tree.n_nodes, d), dtype=np.int8)))
     weights.data[:] = rng.standard_normal(len(weights.data))
     return X, weights

@@ -31,13 +31,13 @@ THREE_ROOTS = np.arange(1, 4, dtype=np.int32)
 
 def problem(tree: Tree, n: int = 40, d: int = 150) -> tuple[csr_array, SparseWeights]:
     rng = np.random.default_rng(0)
-    X = csr_array(random_array((n, d), density=0.5, rng=rng, dtype=np.float32))
+    X = csr_array(random_array((n, d), density=0.5, random_state=rng, dtype=np.float32))
     X = csr_array(X.multiply((np.arange(n) != 3)[:, None]), dtype=np.float32)
     X.eliminate_zeros()  # row 3 has no features
     chunks = {}
     for node in np.flatnonzero(tree.label < 0).tolist():
         shape = (d, int(tree.first_child[node + 1] - tree.first_child[node]))
-        W = random_array(shape, density=0.1, rng=rng, data_sampler=rng.standard_normal)
+        W = random_array(shape, density=0.1, random_state=rng, data_sampler=rng.standard_normal)
         feature, child = (side.astype(np.int32) for side in W.coords)
         chunks[node] = pack_chunk(feature, child, W.data.astype(np.float32), d)
     bias = rng.standard_normal(tree.n_nodes).astype(np.float32)

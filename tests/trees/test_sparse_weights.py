@@ -21,7 +21,7 @@ def random_weights(tree=TREE, n_features: int = 50, seed: int = 0) -> tuple[Spar
     for node in np.flatnonzero(tree.label < 0):
         n_children = int(tree.first_child[node + 1] - tree.first_child[node])
         W = random_array(
-            (n_features, n_children), density=0.2 * (node != 2), rng=rng, dtype=np.float32
+            (n_features, n_children), density=0.2 * (node != 2), random_state=rng, dtype=np.float32
         )
         shuffled = rng.permutation(W.nnz)
         feature, child = (W.coords[side][shuffled].astype(np.int32) for side in (0, 1))

@@ -24,7 +24,9 @@ def separable(c: int = 9, copies: int = 6) -> tuple[csr_array, csr_array]:
 
 def multilabel(n: int = 40, d: int = 25, c: int = 4) -> tuple[csr_array, csr_array]:
     rng = np.random.default_rng(0)
-    X = csr_array(random_array((n, d), density=0.3, rng=rng, format="csr", dtype=np.float32))
+    X = csr_array(
+        random_array((n, d), density=0.3, random_state=rng, format="csr", dtype=np.float32)
+    )
     Y = rng.random((n, c)) < 0.35
     return X, csr_array(Y.astype(np.float32))
 

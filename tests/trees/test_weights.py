@@ -15,7 +15,7 @@ from labelry.trees.weights import as_csr, chunk_features, empty_weights, score_c
 
 def problem(n: int = 60, d: int = 200, c: int = 12) -> tuple[csr_array, csr_array]:
     rng = np.random.default_rng(0)
-    X = random_array((n, d), density=0.04, rng=rng, format="csr", dtype=np.float32)
+    X = random_array((n, d), density=0.04, random_state=rng, format="csr", dtype=np.float32)
     Y = csr_array(np.eye(c, dtype=np.float32)[rng.integers(0, c, n)])
     return csr_array(X), Y
 

@@ -9,14 +9,14 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from labelry.checks import check_positive
+from labelry.checks import StoredCheck, check_at_least, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.trees import Tree
 from labelry.trees.search import beam_search
 from labelry.trees.train import train_independent
-from labelry.trees.weights import as_csr
+from labelry.trees.weights import NodeWeights, as_csr
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -94,9 +94,7 @@ class ConditionalProbabilityTree(LabelRanker):
         self.n_jobs = n_jobs
 
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
-        if not 0 < self.balance <= 1:
-            raise ValueError(f"balance must be above 0 and at most 1, got {self.balance}")
-        check_positive("C", self.C)
+        self._check_parameters()
         X = scaled_rows(X) if self.normalize else X
         self.tree_ = grow_tree(X, Y, self.balance, rng)
         self.weights_ = train_independent(
@@ -114,6 +112,19 @@ class ConditionalProbabilityTree(LabelRanker):
         options = {"beam_width": self.beam_width, "n_jobs": resolve_jobs(self.n_jobs)}
         labels, logs = beam_search(self.tree_, self.weights_, X, k, link="sigmoid", **options)
         return labels, np.where(labels < 0, -np.inf, np.exp(logs)).astype(np.float32)
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.kind("tree_", self.tree_, Tree)
+        self.tree_.check_stored(check, n_labels)
+        check.kind("weights_", self.weights_, NodeWeights)
+        self.weights_.check_stored(check, self.tree_, n_features)
+
+    def _check_parameters(self) -> None:
+        if not 0 < self.balance <= 1:
+            raise ValueError(f"balance must be above 0 and at most 1, got {self.balance}")
+        check_positive("C", self.C)
+        check_at_least("beam_width", self.beam_width, 1)
 
 
 def grow_tree(X: Matrix, Y: csr_array, balance: float, rng: np.random.Generator) -> Tree:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from labelry.baselines.fastxml_kernels import split_node
-from labelry.checks import check_at_least, check_positive
+from labelry.checks import StoredCheck, check_at_least, check_positive
 from labelry.decoders.neighbours import all_votes, vote
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs, stream
@@ -139,6 +139,13 @@ class FastXML(LabelRanker):
         X = scaled_rows(X) if self.normalize else X
         leaves = self.forest_.leaves(X, resolve_jobs(self.n_jobs))
         return leaves, np.full(leaves.shape, 1.0 / leaves.shape[1], dtype=np.float32)
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.kind("forest_", self.forest_, RowForest)
+        self.forest_.check_stored(check, n_features)
+        check_at_least("trees", len(self.forest_.root), 1)
+        check.sparse("leaf_labels_", self.leaf_labels_, len(self.forest_.left), n_labels)
 
     def _check_parameters(self) -> None:
         check_positive("C", self.C)

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from labelry.checks import check_positive
+from labelry.checks import StoredCheck, check_at_least, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.trees import Tree, random_tree
 from labelry.trees.search import beam_search
 from labelry.trees.train import NodeTrainer, reach
+from labelry.trees.weights import NodeWeights
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -83,7 +84,7 @@ class FilterTree(LabelRanker):
         return float(0.5 ** int(self.tree_.depth.max()))
 
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
-        check_positive("C", self.C)
+        self._check_parameters()
         X = scaled_rows(X) if self.normalize else X
         self.tree_ = random_tree(Y.shape[1], branching=2, rng=rng)
         trainer = NodeTrainer(X, Y, self.tree_, C=self.C, n_jobs=resolve_jobs(self.n_jobs))
@@ -104,6 +105,17 @@ class FilterTree(LabelRanker):
         options = {"beam_width": self.beam_width, "n_jobs": resolve_jobs(self.n_jobs)}
         labels, logs = beam_search(self.tree_, self.weights_, X, k, link="sigmoid", **options)
         return labels, np.where(labels < 0, -np.inf, np.exp(logs)).astype(np.float32)
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.kind("tree_", self.tree_, Tree)
+        self.tree_.check_stored(check, n_labels)
+        check.kind("weights_", self.weights_, NodeWeights)
+        self.weights_.check_stored(check, self.tree_, n_features)
+
+    def _check_parameters(self) -> None:
+        check_positive("C", self.C)
+        check_at_least("beam_width", self.beam_width, 1)
 
 
 def _above(tree: Tree, level: int) -> I32:

@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from labelry import memory
 from labelry.baselines.one_vs_rest import OneVsRest
-from labelry.checks import check_at_least, check_positive
+from labelry.checks import StoredCheck, check_at_least, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.kernels import topk_rows
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, stream
@@ -21,7 +21,7 @@ from labelry.linalg.rows import Matrix, product, scaled_rows
 from labelry.linalg.topk import topk_blocks
 from labelry.metrics.matching import match
 from labelry.progress import phase
-from labelry.trees.row_trees import cluster_tree
+from labelry.trees.row_trees import RowForest, cluster_tree
 from labelry.trees.weights import as_csr, frozen
 
 F32 = NDArray[np.float32]
@@ -196,6 +196,15 @@ class LPSR(LabelRanker):
 
     def _scaled(self, X: Matrix) -> Matrix:
         return scaled_rows(X) if self.normalize and self.base == "linear" else X
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.array("coef_", self.coef_, n_features, n_labels)
+        check.array("intercept_", self.intercept_, n_labels)
+        check.kind("partition_", self.partition_, RowForest)
+        self.partition_.check_stored(check, n_features)
+        check.array("root", self.partition_.root, 1, dtype="int32")
+        check.sparse("leaf_labels_", self.leaf_labels_, len(self.partition_.left), n_labels)
 
     def _check_parameters(self) -> None:
         if self.base not in ("linear", "naive-bayes"):

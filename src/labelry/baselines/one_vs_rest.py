@@ -10,11 +10,11 @@ from scipy.sparse import coo_array, csr_array, issparse
 from scipy.special import expit
 
 from labelry import memory
-from labelry.checks import check_at_least, check_one_of, check_positive
+from labelry.checks import StoredCheck, check_at_least, check_one_of, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import Loss
-from labelry.linalg.lanes import LANES
+from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.parallel import resolve_jobs, stream
 from labelry.linalg.rows import Matrix, product, scaled_rows
 from labelry.linalg.topk import topk_blocks
@@ -142,7 +142,7 @@ class OneVsRest(LabelRanker):
             for lane, label in enumerate(labels):
                 rows = rows_of.indices[rows_of.indptr[label] : rows_of.indptr[label + 1]]
                 signs[rows, lane] = 1
-            W = np.zeros((X.shape[1] + 1, LANES), dtype=np.float32)
+            W = lane_zeros(X.shape[1] + 1)
             sweeps = dual_descent.descend(self.loss, *csr, signs, energy, *options, seed, W)
             return labels, W[:, : len(labels)], sweeps
 
@@ -166,6 +166,11 @@ class OneVsRest(LabelRanker):
             S = product(X, self.coef_, resolve_jobs(self.n_jobs))
         S += self.intercept_
         return expit(S) if self.loss == "logistic" else S
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.matrix("coef_", self.coef_, n_features, n_labels)
+        check.array("intercept_", self.intercept_, n_labels)
 
     def _scaled(self, X: Matrix) -> Matrix:
         return scaled_rows(X) if self.normalize else X

@@ -16,6 +16,7 @@ from labelry.cli import (
     demo_command,
     explain_command,
     model_commands,
+    options,
     predict_command,
     report_command,
     serve_command,
@@ -75,6 +76,7 @@ def main() -> None:
 
     130 when interrupted.
     """
+    options.own_process = True
     try:
         app()
     except SystemExit as ended:

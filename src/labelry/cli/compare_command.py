@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from labelry.cli import options
-from labelry.cli.options import print_json, progress_shown
+from labelry.cli.options import kept_if_interrupted, print_json, progress_shown
 from labelry.cli.reading import Reading, reads_data
 from labelry.errors import LabelryError
 
@@ -67,8 +67,11 @@ def compare(
         parts = _parts(reading, train, test, seed)
         files = [_write(part, folder / role) for part, role in zip(parts, ("a", "b"), strict=True)]
         common = ["--quiet", "--json"] + (["--jobs", str(reading.jobs)] if reading.jobs else [])
-        found = {}
-        with phase("comparing", len(contenders), "systems") as advance:
+        found: dict[str, dict[str, Any]] = {}
+        with (
+            kept_if_interrupted(lambda: _told(found, len(contenders), json)),
+            phase("comparing", len(contenders), "systems") as advance,
+        ):
             for contender in contenders:
                 found[contender.name] = _measure(contender, files, folder, seed, common)
                 advance(1)
@@ -78,6 +81,14 @@ def compare(
         _print_table(found)
     if all("failed" in measures for measures in found.values()):
         raise LabelryError("no system could be measured")
+
+
+def _told(found: dict[str, dict[str, Any]], n_wanted: int, json: bool) -> str | None:
+    """Show the systems that were measured before an interruption."""
+    if json or not found:
+        return None
+    _print_table(found)
+    return f"{len(found)} of {n_wanted} systems were compared; no file was changed"
 
 
 def parse_systems(text: str) -> list[Contender]:

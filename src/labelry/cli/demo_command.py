@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from labelry.cli import options
-from labelry.cli.options import progress_shown
+from labelry.cli.options import kept_if_interrupted, progress_shown
 
 if TYPE_CHECKING:
     from labelry.data.icd import Classification
@@ -63,10 +63,10 @@ def demo(
             f"Trained in {seconds:.1f} s, with at most {memory.human(memory.peak())} of memory.\n"
         )
         tagger.set_params(n_jobs=None).save(out, force=True)
-        _evaluate(tagger, data)
-    _show_examples(tagger, data)
     report = out.with_name(f"{out.name.removesuffix('.labelry')}-report.html")
-    with progress_shown(quiet=False):
+    with progress_shown(quiet=False), kept_if_interrupted(lambda: f"the tagger is in {out}"):
+        _evaluate(tagger, data)
+        _show_examples(tagger, data)
         _write_report(tagger, data, out, report)
     labelry = _command()
     typer.echo(

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
 import typer
 
 from labelry.cli import options
-from labelry.cli.options import print_json, progress_shown, warnings_told
+from labelry.cli.options import (
+    kept_if_interrupted,
+    print_json,
+    progress_shown,
+    warnings_told,
+)
 from labelry.cli.reading import Memory, Reading, reads_data
 from labelry.cli.system_flags import TAGGER, check_applies, given_parameters
 
@@ -171,9 +176,9 @@ def _fit_shards(
         folder = out.parent / f".{out.name}.labelry-passes"
         kept = checkpointed(rows, folder, job_of(estimator, shards), resume=passes.resume)
         rows = until_saved.enter_context(kept)
-    return estimator.fit_rows(
-        rows, label_names=shards.label_names, text_features=shards.text_features
-    )
+        told = kept_if_interrupted(lambda: "the passes so far are kept: --resume goes on with them")
+        until_saved.enter_context(told)
+    return estimator.fit(rows)
 
 
 def _names(file: Path, system: str) -> dict[str, str]:
@@ -263,14 +268,14 @@ def evaluate(
 
     Example: labelry evaluate tagger.labelry test.jsonl.gz --json
     """
+    from labelry.data.shards import is_shards, open_shards
     from labelry.evaluation import evaluate as measure
 
     ranker = load_model(model, reading.jobs)
     with progress_shown(quiet):
-        dataset = reading.read(data, n_features=width(ranker))
         result = measure(
             ranker,
-            dataset,
+            open_shards(data) if is_shards(data) else reading.read(data, n_features=width(ranker)),
             ks=_cutoffs(cutoffs),
             propensity=propensity,
             threshold=threshold,

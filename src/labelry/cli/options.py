@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -22,11 +22,17 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what is there.")]
 
 
+own_process = False  # whether a command is all that this process does; `main` knows
+
+
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[None]:
     """Show phases and log lines on standard error, unless they are not wanted."""
+    from labelry.linalg.parallel import keep_main_thread_free
     from labelry.progress import shown
 
+    if own_process:
+        keep_main_thread_free()
     if quiet:
         yield
         return
@@ -40,6 +46,17 @@ def progress_shown(quiet: bool) -> Iterator[None]:
             yield
     finally:
         log.removeHandler(handler)
+
+
+@contextmanager
+def kept_if_interrupted(kept: Callable[[], str | None]) -> Iterator[None]:
+    """On Ctrl-C, note what was done until then; `main` says so, or that no file was changed."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if (what := kept()) is not None:
+            interrupt.add_note(what)
+        raise
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import typer
 
 from labelry.cli import options
 from labelry.cli.model_commands import Model, load_model, output, width
-from labelry.cli.options import progress_shown
+from labelry.cli.options import kept_if_interrupted, progress_shown
 from labelry.cli.reading import Reading, reads_data
 
 if TYPE_CHECKING:
@@ -100,8 +100,10 @@ def predict(
     if is_standard_input(file) and sys.stdin is not None and sys.stdin.isatty() and not quiet:
         typer.echo("labelry: a text a line; end with Ctrl-D", err=True)
     blocks = replace(reading, jobs=1).unlabelled_blocks(file, n_features=width(ranker))
+    n_done = 0
     with (
         progress_shown(quiet),
+        kept_if_interrupted(lambda: f"{n_done:,} rows are printed" if out is None else None),
         threadpool_limits(1),
         output(out, force) as target,
         closing(_answers(ranker, blocks, n_best, lines, reading.jobs)) as answers,
@@ -113,6 +115,7 @@ def predict(
             target.write(lines.header)
             for n_rows, text in answers:
                 target.write(text)
+                n_done += n_rows
                 advance(n_rows)
 
 

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from labelry.cli import options
-from labelry.cli.options import print_json, progress_shown, warnings_told
+from labelry.cli.options import (
+    kept_if_interrupted,
+    print_json,
+    progress_shown,
+    warnings_told,
+)
 from labelry.cli.reading import Reading, reads_data
 from labelry.cli.system_flags import SystemCommand, check_applies, given_parameters
 
@@ -78,17 +83,25 @@ def tune(
         modelfile.check_writable(out, force=force)
     with progress_shown(quiet):
         dataset = reading.read(data)
-    found = search(
-        system,
-        dataset,
-        n_trials=trials,
-        measure=measure,
-        fixed=fixed,
-        budget=budget,
-        random_state=seed,
-        n_jobs=reading.jobs,
-        told=lambda n_rows, trial: None if quiet else _tell(n_rows, trial, measure),
-    )
+    judged: list[tuple[int, Trial]] = []
+
+    def told(n_rows: int, trial: Trial) -> None:
+        judged.append((n_rows, trial))
+        if not quiet:
+            _tell(n_rows, trial, measure)
+
+    with kept_if_interrupted(lambda: _best_so_far(judged, measure)):
+        found = search(
+            system,
+            dataset,
+            n_trials=trials,
+            measure=measure,
+            fixed=fixed,
+            budget=budget,
+            random_state=seed,
+            n_jobs=reading.jobs,
+            told=told,
+        )
     parameters = fixed | found.best.parameters
     if out is not None:
         model = system_class(system)(**parameters, random_state=seed, n_jobs=reading.jobs)
@@ -106,6 +119,16 @@ def _tell(n_rows: int, trial: Trial, measure: str) -> None:
     flags = shlex.join(flags_of(trial.parameters)) or "(defaults)"
     said = f"{measure} {trial.score:6.2f}" if trial.error is None else f"failed: {trial.error}"
     typer.echo(f"{n_rows:9,} rows  {trial.seconds:7.1f} s  {said}  {flags}", err=True)
+
+
+def _best_so_far(judged: list[tuple[int, Trial]], measure: str) -> str | None:
+    """The best trial with the most rows, which are what it is fair to compare on."""
+    ended = [(n_rows, trial.score, trial) for n_rows, trial in judged if trial.error is None]
+    if not ended:
+        return None
+    n_rows, score, best = max(ended, key=lambda found: found[:2])
+    flags = shlex.join(flags_of(best.parameters)) or "the defaults"
+    return f"no file was changed; best so far, with {n_rows:,} rows: {measure} {score:.2f}, {flags}"
 
 
 def _train(model: LabelRanker, dataset: Dataset, out: Path, force: bool, quiet: bool) -> None:

@@ -98,8 +98,7 @@ def encode_labels(Y: Any) -> EncodedLabels:
     Parameters
     ----------
     Y : one of
-        - sparse matrix (n_rows, n_labels): indicator or relevance, finite and not negative;
-        - dense array (n_rows, n_labels) of 0 and 1, or bool;
+        - sparse matrix or dense array (n_rows, n_labels) of 0 and 1, or bool;
         - class vector (n_rows,) of int, str, bool or whole-numbered float. As in
           scikit-learn, a dense array of one column is a class vector too, with a warning;
         - list of lists, tuples, sets or arrays of str or int: the labels of each row. A list
@@ -215,31 +214,31 @@ def _from_classes(Y: Any) -> EncodedLabels:
 
 def _from_dense(Y: NDArray[Any]) -> csr_array:
     _check_indicator(Y)
-    if Y.dtype == bool:
-        return csr_array(Y, dtype=np.float32)
-    bad = np.argwhere((Y != 0) & (Y != 1))
-    if len(bad):
-        i, j = bad[0]
-        raise ValueError(
-            f"a dense indicator holds 0 and 1 only (no NaN); Y[{i}, {j}] is {Y[i, j]}. "
-            "Relevance other than 1 can be given as a sparse matrix"
-        )
-    return csr_array(Y, dtype=np.float32)
+    return checked_indicator(csr_array(Y)).astype(np.float32)  # 1e-50 is no 0 before this
 
 
 def _from_sparse(Y: Any) -> csr_array:
     _check_indicator(Y)
     csr = canonical_csr(Y, "Y")
-    bad = np.flatnonzero(~(np.isfinite(csr.data) & (csr.data >= 0)))
-    if len(bad):
-        raise ValueError(
-            "an indicator holds finite numbers that are not negative (no NaN, no inf); "
-            f"Y[{row_of_entry(csr, bad[0])}, {csr.indices[bad[0]]}] is {csr.data[bad[0]]}"
-        )
     if not csr.data.all():
         csr = csr.copy()  # eliminate_zeros works in place
         csr.eliminate_zeros()
-    return csr
+    return checked_indicator(csr)
+
+
+def checked_indicator(Y: csr_array, first_row: int = 0) -> csr_array:
+    """Y itself, or a ValueError unless all its entries are 1: a label is there, or it is not.
+
+    The error counts rows from `first_row`.
+    """
+    bad = np.flatnonzero(Y.data != 1)
+    if len(bad):
+        i, j, value = first_row + row_of_entry(Y, bad[0]), Y.indices[bad[0]], Y.data[bad[0]]
+        raise ValueError(
+            f"labels must be 0 or 1 (no NaN, no inf), there or not; Y[{i}, {j}] is {value}. "
+            "How much a row counts is sample_weight, of systems that have it"
+        )
+    return Y
 
 
 def _check_indicator(Y: Any) -> None:

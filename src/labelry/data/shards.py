@@ -222,6 +222,14 @@ class ShardedRows(StreamedRows):
                 f"largest shard, got {machine.human(memory)}; or make smaller shards"
             )
 
+    @property
+    def label_names(self) -> list[str] | None:  # type: ignore[override]
+        return self.shards.label_names
+
+    @property
+    def text_features(self) -> TextFeatures | None:
+        return self.shards.text_features
+
     def blocks(self) -> Iterator[Block]:
         start = 0
         for X, Y in self.shards.load():

@@ -264,8 +264,8 @@ class _Decompressed(io.RawIOBase):
     """
 
     def __init__(self, file: IO[bytes], path: str | Path, kind: str) -> None:
+        self._file = file  # before what may fail: it is closed in any case
         self._new_member, self._error = _decompressor_for(kind)
-        self._file = file
         self._path = path
         self._kind = kind
         self._member: Any = None  # the decompressor at work; None between two members

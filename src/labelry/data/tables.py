@@ -11,13 +11,9 @@ import codecs
 import csv
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
@@ -35,13 +31,13 @@ from labelry.data.cells import (
     shown,
 )
 from labelry.data.dataset import Dataset
+from labelry.data.parquet import read_parquet, write_parquet
 from labelry.data.streams import open_input, open_output, read_line
-from labelry.errors import DataError, MissingExtraError
+from labelry.errors import DataError
 
 TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 BLOCK_ROWS = 10_000
-_PARQUET_ROWS = 4_096
 
 # One cell of a CSV; an unclosed quote is noticed after this many characters, not at the end
 # of a file that does not fit in memory.
@@ -96,7 +92,7 @@ def read_table_blocks(
     if format == "jsonl":
         rows = _jsonl_rows(path, text, labels)
     elif format == "parquet":
-        rows = _parquet_rows(path, text, labels)
+        rows = read_parquet(path, text, labels)
     elif format == "fasttext":
         rows = _fasttext_rows(path)
     else:
@@ -125,7 +121,7 @@ def write_table(
     rows = _rows_of(dataset, path, format)
     with open_output(path) as stream:
         if format == "parquet":
-            _write_parquet(rows, stream, text_column, label_column)
+            write_parquet(rows, stream, text_column, label_column)
             return
         if format == "jsonl":
             lines = _jsonl_lines(rows, text_column, label_column)
@@ -275,59 +271,6 @@ def _fasttext_rows(path: str | Path) -> Iterator[Row]:
         yield text[:-1] if labels[-1].end() == len(line) else text, names
 
 
-def _parquet_rows(path: str | Path, text: Column, labels: Column) -> Iterator[Row]:
-    pyarrow, parquet = _pyarrow()
-    number = 0
-    with _seekable_input(path) as stream:
-        try:
-            file = parquet.ParquetFile(stream)
-            header = file.schema_arrow.names
-            wanted = [column for column in (text, labels) if column.wanted]
-            used = [header[column.position(header, path, None)] for column in wanted]
-            for batch in file.iter_batches(_PARQUET_ROWS, columns=used):
-                values = [_python_values(batch.column(name), path, number) for name in used]
-                for text_value, *label_value in zip(*values, strict=True):
-                    number += 1
-                    names = as_names(label_value[0], path, number) if label_value else []
-                    yield as_text(text_value, path, number), names
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = f"found damaged Parquet data ({error}); expected a whole Parquet file"
-            raise DataError(message, path=path) from error
-
-
-def _python_values(column: Any, path: str | Path, rows_before: int) -> list[Any]:
-    try:
-        return column.to_pylist()
-    except ValueError:  # a string that is not UTF-8, or a value beyond Python's range
-        for number, scalar in enumerate(column, rows_before + 1):
-            try:
-                scalar.as_py()
-            except ValueError as error:
-                raise bad(f"a value of {column.type} ({error})", "UTF-8", path, number) from error
-        raise
-
-
-@contextmanager
-def _seekable_input(path: str | Path) -> Iterator[IO[bytes]]:
-    """Parquet is read from its end: a compressed file is unpacked to a temporary one first."""
-    with open_input(path) as stream:
-        if stream.seekable():
-            yield stream
-            return
-        with tempfile.TemporaryFile() as unpacked:
-            shutil.copyfileobj(stream, unpacked)
-            yield unpacked
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "formats", "reading or writing Parquet") from error
-    return pyarrow, pyarrow.parquet
-
-
 # Writing, a generator of lines for each format.
 
 
@@ -412,16 +355,3 @@ def _fasttext_lines(rows: Iterator[NumberedRow], path: str | Path) -> Iterator[s
             expected = "another first character, as fastText cannot hold this one there"
             raise _unwritable("a byte-order mark at the start", expected, path, row)
         yield line
-
-
-def _write_parquet(
-    rows: Iterator[NumberedRow], stream: IO[bytes], text_column: str, label_column: str
-) -> None:
-    pyarrow, parquet = _pyarrow()
-    schema = pyarrow.schema(
-        [(text_column, pyarrow.string()), (label_column, pyarrow.list_(pyarrow.string()))]
-    )
-    with parquet.ParquetWriter(stream, schema) as writer:
-        while block := list(islice(rows, _PARQUET_ROWS)):
-            texts, names = [text for _, text, _ in block], [names for _, _, names in block]
-            writer.write_table(pyarrow.table([texts, names], schema=schema))

@@ -10,11 +10,14 @@ from scipy.special import expit, logit
 from sklearn.isotonic import isotonic_regression
 from sklearn.linear_model import LogisticRegression
 
+from labelry.checks import StoredCheck
+from labelry.linalg.topk import topk
 from labelry.state import storable
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
+_CALIBRATED = 10  # best labels of a row that the curve is fitted to
 _LEAST = 1e-6  # distance from 0 and 1 below which scores say nothing more
 _MOST_BENDS = 50
 _PER_BEND = 100  # true labels for each bend of the curve, on average, at least
@@ -51,6 +54,14 @@ class Calibration(NamedTuple):
     at: F64 = _NO_BENDS
     log_odds: F64 = _NO_BENDS
 
+    def check_stored(self, check: StoredCheck) -> None:
+        """A ValueError unless it is a curve."""
+        for name in ("low", "high", "intercept"):
+            check.number(name, getattr(self, name))
+        check.kind("at", self.at, np.ndarray)
+        for name in ("at", "log_odds"):
+            check.array(name, getattr(self, name), self.at.size, dtype="float64")
+
     def probabilities(self, scores: F32) -> F32:
         """Of scores; minus infinity (no label) stays."""
         low, high = _logarithms(scores)
@@ -62,15 +73,18 @@ class Calibration(NamedTuple):
 
 
 def fit_calibration(scores: F32, hits: NDArray[np.bool_]) -> Calibration | None:
-    """Fit to scores of labels of rows that the model has not seen.
+    """Fit to scores of the ten best labels of each row; the others are many, and all but false.
 
-    None where all labels are true, or none is: there is nothing to learn from.
+    The rows are such that the model has not seen. None where all labels are true, or none is:
+    there is nothing to learn from.
 
     Parameters
     ----------
     scores, hits : arrays (n, m)
         Scores, minus infinity where there is no label, and which of the labels are true.
     """
+    places, scores = topk(scores, min(_CALIBRATED, scores.shape[1]))
+    hits = np.take_along_axis(hits, np.maximum(places, 0), axis=1)
     listed = np.isfinite(scores)
     A, true = np.stack(_logarithms(scores[listed]), axis=-1), hits[listed]
     if true.all() or not true.any():
@@ -84,6 +98,11 @@ def fit_calibration(scores: F32, hits: NDArray[np.bool_]) -> Calibration | None:
                 low, high, float(model.intercept_[0]), *_bends(model.decision_function(A), true)
             )
         kept &= model.coef_[0] > 0  # a curve that falls is noise: without that part of it
+
+
+def calibrated(calibration: Calibration | None, scores: F32) -> F32:
+    """Probabilities, or the scores as they are."""
+    return scores if calibration is None else calibration.probabilities(scores)
 
 
 def _bends(f: F64, true: NDArray[np.bool_]) -> tuple[F64, F64]:

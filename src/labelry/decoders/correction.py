@@ -33,6 +33,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
+from labelry.checks import StoredCheck
 from labelry.decoders import correction_kernels as kernels
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, spans, stream
 from labelry.linalg.rows import Matrix
@@ -68,6 +69,12 @@ class Correction(NamedTuple):
     weights: csr_array
     intercept: F32
     scale: float
+
+    def check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        """A ValueError unless it has weights of so many features and labels."""
+        check.sparse("weights", self.weights, n_features, n_labels)
+        check.array("intercept", self.intercept, n_labels)
+        check.number("scale", self.scale)
 
     def rescore(self, X: Matrix, candidates: Ints, offsets: F32, n_jobs: int = 1) -> F32:
         """Corrected log odds (n, m) of the candidates; minus infinity where there is none."""

@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
+from labelry.checks import StoredCheck
 from labelry.decoders.evidence import sparse_inner_products
 from labelry.linalg.kernels import keep_best
 from labelry.linalg.parallel import balanced_spans, run
@@ -34,6 +35,11 @@ class LabelNames(NamedTuple):
 
     features: csr_array
     lists: csr_array
+
+    def check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        """A ValueError unless it has names of so many labels."""
+        check.sparse("features", self.features, n_labels, n_features)
+        check.sparse("lists", self.lists, n_features, n_labels)
 
     def nearest(self, X: csr_array, k: int, n_jobs: int = 1) -> tuple[I32, F32]:
         """The k labels whose names have the largest inner product with each row, best first.

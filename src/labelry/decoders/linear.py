@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from labelry.checks import StoredCheck, check_one_of
 from labelry.decoders.logistic_kernels import exp_row
 from labelry.decoders.random_features import RandomFeatures
 from labelry.linalg.parallel import run, spans
@@ -41,6 +42,14 @@ class LinearDecoder(NamedTuple):
     intercept: F32
     link: Link = "identity"
     features: RandomFeatures | None = None
+
+    def check_stored(self, check: StoredCheck, dim: int, n_labels: int) -> None:
+        """A ValueError unless it makes scores of so many labels from rows (n, dim)."""
+        check.kind("features", self.features, RandomFeatures, None)
+        width = dim if self.features is None else self.features.check_stored(check, dim)
+        check.array("coef", self.coef, width, n_labels)
+        check.array("intercept", self.intercept, n_labels)
+        check_one_of("link", self.link, tuple(_LINKS))
 
     def scores(self, Z: F32) -> F32:
         """Scores of all labels for a block of embedded rows."""

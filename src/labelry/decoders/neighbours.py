@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.checks import StoredCheck, check_at_least
 from labelry.decoders.vector_lists import VectorLists, make_lists
 from labelry.linalg.kernels import keep_best
 from labelry.linalg.parallel import balanced_spans, run, spans
@@ -59,6 +60,26 @@ class Neighbours(NamedTuple):
     sharpness: float = 15.0
     weights: F32 | None = None
     lists: VectorLists | None = None
+
+    def check_stored(self, check: StoredCheck, dim: int, n_labels: int) -> None:
+        """A ValueError unless it takes rows (n, dim), and has labels for each of its points."""
+        check.kind("labels", self.labels, csr_array)
+        n = self.labels.shape[0]
+        check.sparse("labels", self.labels, n, n_labels)
+        check_at_least("points", n, 1)
+        if issparse(self.points):
+            check.sparse("points", self.points, dim, n)
+        else:
+            check.array("points", self.points, n, dim)
+        for name, size in (("scale", dim), ("weights", n)):
+            if getattr(self, name) is not None:
+                check.array(name, getattr(self, name), size)
+        check.whole("n_neighbors", self.n_neighbors, 1)
+        check.number("sharpness", self.sharpness)
+        check.kind("lists", self.lists, VectorLists, None)
+        if self.lists is not None:
+            check.array("points", self.points, n, dim)
+            self.lists.check_stored(check, dim, n)
 
     def topk(self, Z: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
         """The k labels with the most votes for each row, and their scores.
@@ -115,12 +136,14 @@ class Neighbours(NamedTuple):
         n_neighbors = min(self.n_neighbors, self._n_points())
         if issparse(self.points):
             cosines = sparse_product(scaled_rows(csr_array(Z)), self.points, n_jobs)
-            return topk(cosines, n_neighbors, n_jobs)
-        Z = Z.toarray() if issparse(Z) else Z
-        Z = scaled_rows(Z if self.scale is None else Z * self.scale)
-        if self.lists is None:
-            return topk(Z @ self.points.T, n_neighbors, n_jobs)
-        near, cosine = self.lists.search(Z, self.points, n_neighbors, n_jobs)
+            near, cosine = topk(cosines, n_neighbors, n_jobs)
+        else:
+            Z = Z.toarray() if issparse(Z) else Z
+            Z = scaled_rows(Z if self.scale is None else Z * self.scale)
+            if self.lists is None:
+                near, cosine = topk(Z @ self.points.T, n_neighbors, n_jobs)
+            else:
+                near, cosine = self.lists.search(Z, self.points, n_neighbors, n_jobs)
         return np.maximum(near, 0), cosine  # what was not found weighs exp(-inf)
 
     def _n_points(self) -> int:
@@ -228,7 +251,8 @@ def _vote_rows(
                 continue
             row = near[i, t]
             for p in range(indptr[row], indptr[row + 1]):
-                if votes[indices[p]] == 0.0:
+                # Never more than there are labels: votes that cancel look untouched again.
+                if votes[indices[p]] == 0.0 and n_touched < n_labels:
                     touched[n_touched] = indices[p]
                     n_touched += 1
                 votes[indices[p]] += weights[i, t] * data[p]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 
+from labelry.checks import StoredCheck
 from labelry.state import storable
 
 F32 = NDArray[np.float32]
@@ -30,6 +31,13 @@ class RandomFeatures(NamedTuple):
 
     directions: F32
     phases: F32
+
+    def check_stored(self, check: StoredCheck, dim: int) -> int:
+        """The number of features; a ValueError unless they are of rows (n, dim)."""
+        check.kind("phases", self.phases, np.ndarray)
+        check.array("phases", self.phases, self.phases.size)
+        check.array("directions", self.directions, dim, self.phases.size)
+        return self.phases.size
 
     def __call__(self, Z: F32) -> F32:
         """The features (n, m) of a block of rows (n, k)."""

@@ -17,6 +17,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
+from labelry.checks import StoredCheck, check_at_least
 from labelry.decoders.evidence import PER_JUDGE
 from labelry.linalg.parallel import run, spans
 from labelry.linalg.topk import topk
@@ -59,6 +60,22 @@ class Boosted(NamedTuple):
     right: I32
     offset: float
 
+    def check_stored(self, check: StoredCheck, n_judges: int) -> None:
+        """A ValueError unless every path ends, and asks about features that there are."""
+        check.kind("roots", self.roots, np.ndarray)
+        check.kind("feature", self.feature, np.ndarray)
+        n, n_features = self.feature.size, PER_JUDGE * n_judges + 1
+        check.indices("roots", self.roots, self.roots.size, n, dtype="int32")
+        check.indices("feature", self.feature, n, n_features, least=-1, dtype="int32")
+        check.array("threshold", self.threshold, n)
+        check.number("offset", self.offset)
+        inner = np.flatnonzero(self.feature >= 0) if check.values else np.arange(0)
+        for name in ("left", "right"):
+            child = getattr(self, name)
+            check.indices(name, child, n, n, dtype="int32")
+            if (child[inner] <= inner).any():
+                raise ValueError(f"{name} must be a later node than the node itself")
+
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Of the candidates (n, m) by their features F (n, m, n_features)."""
         out = np.full(candidates.shape, self.offset, dtype=np.float32)
@@ -75,6 +92,11 @@ class Logistic(NamedTuple):
     coef: F32
     intercept: float
 
+    def check_stored(self, check: StoredCheck, n_judges: int) -> None:
+        """A ValueError unless it has a weight for each feature of so many judges."""
+        check.array("coef", self.coef, PER_JUDGE * n_judges + 1 + 2 * n_judges)
+        check.number("intercept", self.intercept)
+
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Of the candidates (n, m) by their features F (n, m, n_features)."""
         return with_logarithms(F) @ self.coef + np.float32(self.intercept)
@@ -85,6 +107,14 @@ class Reranker(NamedTuple):
     """Ranks candidates by the mean log odds of its models."""
 
     models: list[Boosted | Logistic]
+
+    def check_stored(self, check: StoredCheck, n_judges: int) -> None:
+        """A ValueError unless it has models of what so many judges say."""
+        check.kind("models", self.models, list)
+        check_at_least("models", len(self.models), 1)
+        for model in self.models:
+            check.kind("a model", model, Boosted, Logistic)
+            model.check_stored(check, n_judges)
 
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Mean log odds (n, m) of the candidates; minus infinity where there is none."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry.checks import StoredCheck
 from labelry.decoders.evidence import PER_JUDGE
 from labelry.decoders.rerank import Kind, Reranker, fit_reranker
 from labelry.state import storable
@@ -33,6 +34,12 @@ class StrangerReranker(NamedTuple):
 
     known: Reranker
     strangers: Reranker
+
+    def check_stored(self, check: StoredCheck, n_judges: int) -> None:
+        """A ValueError unless it has both re-rankers: of all judges, and of the names."""
+        for name, n in (("known", n_judges), ("strangers", 1)):
+            check.kind(name, getattr(self, name), Reranker)
+            getattr(self, name).check_stored(check, n)
 
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Log odds (n, m) of the candidates; minus infinity where there is none."""

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from labelry.checks import StoredCheck
 from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.parallel import run, spans
 from labelry.linalg.topk import topk
@@ -43,6 +44,14 @@ class VectorLists(NamedTuple):
     centres: F32
     bounds: I64
     n_probes: int = 32
+
+    def check_stored(self, check: StoredCheck, dim: int, n_points: int) -> None:
+        """A ValueError unless it has lists of so many points in so many dimensions."""
+        check.kind("bounds", self.bounds, np.ndarray)
+        n_lists = self.bounds.size - 1
+        check.pointers("bounds", self.bounds, n_lists, n_points, least_step=1)
+        check.array("centres", self.centres, dim, n_lists)
+        check.whole("n_probes", self.n_probes, 1)
 
     def search(
         self, queries: F32, points: F32, n_neighbors: int, n_jobs: int = 1

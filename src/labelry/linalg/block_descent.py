@@ -24,7 +24,7 @@ from scipy.sparse import csc_array, csr_array
 
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import Loss, Sweeps, add_start, block_bounds, starting_alpha
-from labelry.linalg.lanes import LANES
+from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.parallel import run
 from labelry.linalg.rows import consecutive_rows, stacked
 
@@ -126,9 +126,7 @@ class _Descent:
     ) -> None:
         self._groups, self._loss, self._options = groups, loss, options
         self._begin = np.concatenate([[0], np.cumsum(sizes)])  # first row of each block
-        self._W = {
-            g: np.zeros((n_features + 1, LANES), dtype=np.float32) for g in range(len(groups))
-        }
+        self._W = {g: lane_zeros(n_features + 1) for g in range(len(groups))}
         self._sweeps = [Sweeps(sizes, max_sweeps, group.seed) for group in groups]
         self._states, self._fresh = states, True
 

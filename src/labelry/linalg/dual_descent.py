@@ -27,7 +27,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from labelry.linalg.lanes import LANES, add_scaled
+from labelry.linalg.lanes import LANES, add_scaled, prefetch
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -211,6 +211,18 @@ def hinge_sweeps(
         while at < n_active:
             i = order[at]
             p0, p1 = indptr[i], indptr[i + 1]
+            # What the next row needs, and where that is for a later one. Spelt out: a function,
+            # even an inlined one, takes away what this gains, a third of the time.
+            if at + 1 < n_active:
+                j = order[at + 1]
+                for p in range(indptr[j], indptr[j + 1]):
+                    prefetch(W, LANES * np.int64(indices[p]))
+                prefetch(alpha, LANES * np.int64(j))
+                prefetch(signs, LANES * np.int64(j))
+            if at + 3 < n_active:
+                p = indptr[order[at + 3]]
+                prefetch(indices, p)
+                prefetch(data, p)
             _row_scores(indices, data, p0, p1, W, margin)
             inverse = np.float32(1.0) / (energy[i] + slack)
             violation = _hinge_steps(i, signs, alpha, margin, slack, inverse, step)

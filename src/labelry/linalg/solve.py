@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import issparse
 
+from labelry.checks import StoredCheck
 from labelry.linalg import kernels
 from labelry.linalg.parallel import run, spans
 from labelry.linalg.rows import Block, Matrix, Rows, product, stacked
@@ -38,6 +39,11 @@ class LinearMap(NamedTuple):
 
     coef: F32
     intercept: F32
+
+    def check_stored(self, check: StoredCheck, n_features: int, dim: int) -> None:
+        """A ValueError unless it maps so many features to so many dimensions."""
+        check.array("coef", self.coef, n_features, dim)
+        check.array("intercept", self.intercept, dim)
 
     def __call__(self, X: Matrix, n_jobs: int = 1) -> F32:
         return product(X, self.coef, n_jobs) + self.intercept

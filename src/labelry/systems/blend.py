@@ -9,22 +9,28 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
-from labelry.checks import check_at_least, check_one_of, check_positive
-from labelry.decoders.calibration import Calibration, fit_calibration
+from labelry.checks import StoredCheck, check_at_least, check_one_of, check_positive
+from labelry.decoders.calibration import Calibration, calibrated, fit_calibration
 from labelry.decoders.evidence import PER_JUDGE
 from labelry.decoders.lexical import LabelNames, label_names
 from labelry.decoders.rerank import Kind, Reranker, as_probabilities, best_candidates, fit_reranker
 from labelry.decoders.strangers import StrangerReranker, fit_with_strangers
-from labelry.estimator import LabelRanker, encoded
+from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs, run
 from labelry.linalg.rows import Matrix, scaled_rows
-from labelry.linalg.topk import topk
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match
 from labelry.progress import phase
-from labelry.systems.hold_out import held_out_rows, near_duplicates
+from labelry.systems.hold_out import held_out_groups, held_out_rows
 from labelry.systems.new_labels import encoded_again, further_classes, name_features
-from labelry.systems.objectives import OBJECTIVES, Objective, f1_threshold, label_weights, weighted
+from labelry.systems.objectives import (
+    OBJECTIVES,
+    Objective,
+    check_objective,
+    f1_threshold,
+    label_weights,
+    weighted,
+)
 from labelry.systems.retrieval import JUDGES, NAMES, Retrievers, fit_retrievers
 
 F32 = NDArray[np.float32]
@@ -32,7 +38,6 @@ Ints = NDArray[np.integer]
 
 _MOST_ROWS = 10_000  # to hold out: more make no better re-ranker
 _FEW_ROWS = 16  # held out that cannot judge anybody
-_CALIBRATED = 10  # best labels of a row that the curve is fitted to
 _HALF = 0.5  # probability from which a label is rather true than not
 
 
@@ -149,19 +154,19 @@ class Blend(LabelRanker):
         """Score from which `predict` says yes in the multilabel case."""
         return getattr(self, "threshold_", _HALF)
 
-    def fit(self, X: Any, y: Any, *, label_features: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, label_features: Any = None) -> Self:
         """Learn to rank labels.
 
         Parameters
         ----------
-        X : sparse or dense matrix (n_rows, n_features), or list of str
+        X : sparse or dense matrix (n_rows, n_features), list of str, or Rows
         y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
         label_features : sparse or dense matrix (n_labels, n_features), optional
             Names or descriptions of the labels as rows of X would be, in the order of `classes_`;
             zeros for a label without a name. If X are texts, a list of texts is taken too. Labels
             without a single row can be predicted by their names.
         """
-        return self._fit_encoded(X, *encoded(y), label_features=label_features)
+        return self._fit_given(X, y, label_features=label_features)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Take in further rows, with old labels or new ones, without training anew.
@@ -236,12 +241,11 @@ class Blend(LabelRanker):
         self.judge_: str | None = JUDGES[0]
         self.threshold_ = _HALF
         self.held_out_ndcg_: dict[str, float] = {}
-        with phase("near-duplicates"):
-            groups = near_duplicates(X, self.similarity)
         n_wanted = min(int(self.held_out * X.shape[0]), _MOST_ROWS)
-        held_out = held_out_rows(groups, n_wanted, rng)
-        if held_out.sum() >= _FEW_ROWS:
-            seen, unseen = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        with phase("near-duplicates"):
+            groups = held_out_groups(X, self.similarity, n_wanted, rng)
+        seen, unseen = np.flatnonzero(groups < 0), np.flatnonzero(groups >= 0)
+        if len(unseen) >= _FEW_ROWS:
             judges = self._fit_retrievers(X[seen], Y[seen], names, rng)
             self._fit_reranker(judges, X[unseen], Y[unseen], groups[unseen], rng)
         self._set_retrievers(self._fit_retrievers(X, Y, names, rng))
@@ -318,9 +322,11 @@ class Blend(LabelRanker):
             best = max(scores, key=self.held_out_ndcg_.__getitem__)
             self.judge_ = None if best == "blend" else best
             self.reranker_ = reranker if best == "blend" else None
-            self.calibration_ = _fitted_to_best(scores[best], hits)
+            self.calibration_ = fit_calibration(scores[best], hits)
             if self.objective == "f1":
-                self.threshold_ = f1_threshold(self._calibrated(scores[best]), hits, Y.nnz)
+                self.threshold_ = f1_threshold(
+                    calibrated(self.calibration_, scores[best]), hits, Y.nnz
+                )
 
     def _rerankers(
         self,
@@ -337,9 +343,9 @@ class Blend(LabelRanker):
         half = held_out_rows(groups, len(groups) // 2, rng)
         tasks = [
             (candidates[rows], F[rows], hits[rows], self.reranker, own)
-            for rows, own in zip((half, ~half, half | ~half), rng.spawn(3), strict=True)
+            for rows, own in zip((half | ~half, half, ~half), rng.spawn(3), strict=True)
         ]
-        of_half, of_others, of_all = run(fit, tasks, n_jobs)
+        of_all, of_half, of_others = run(fit, tasks, n_jobs)  # the longest first
         if of_half is None or of_others is None or of_all is None:
             return None
         S = np.empty(candidates.shape, dtype=np.float32)
@@ -363,10 +369,19 @@ class Blend(LabelRanker):
             S = _alone(self.retrievers_, candidates, F, self.judge_ or JUDGES[0])
         else:
             S = as_probabilities(self.reranker_.log_odds(candidates, F, n_jobs))
-        return weighted(candidates, self._calibrated(S), self.label_weights_)
+        return weighted(candidates, calibrated(self.calibration_, S), self.label_weights_)
 
-    def _calibrated(self, scores: F32) -> F32:
-        return scores if self.calibration_ is None else self.calibration_.probabilities(scores)
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.whole("n_candidates", self.n_candidates, 1)
+        check.kind("retrievers_", self.retrievers_, Retrievers)
+        self.retrievers_.check_stored(check, n_features, n_labels)
+        judges = self.retrievers_.judges
+        check.kind("reranker_", self.reranker_, Reranker, StrangerReranker, None)
+        if self.reranker_ is not None:
+            self.reranker_.check_stored(check, len(judges))
+        check_one_of("judge_", self.judge_, (None, *judges))
+        check_objective(check, self, n_labels)
 
     def _check_parameters(self) -> None:
         for name in ("n_trees", "embedding_dim", "n_neighbors", "n_candidates"):
@@ -376,12 +391,6 @@ class Blend(LabelRanker):
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must be at least 0 and below 1, got {self.held_out}")
         check_positive("similarity", self.similarity)
-
-
-def _fitted_to_best(S: F32, hits: NDArray[np.bool_]) -> Calibration | None:
-    """The calibration of the best labels of each row; the others are many, and all but false."""
-    places, scores = topk(S, min(_CALIBRATED, S.shape[1]))
-    return fit_calibration(scores, np.take_along_axis(hits, np.maximum(places, 0), axis=1))
 
 
 def _alone(retrievers: Retrievers, candidates: Ints, F: F32, judge: str) -> F32:

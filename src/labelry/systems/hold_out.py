@@ -18,7 +18,9 @@ F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 Ints = NDArray[np.integer]
 
-_WINDOW = 1000  # later rows of a feature that a row is compared with
+_WINDOW = 1000  # rows before and after it in the list of a feature that a row is compared with
+_DRAWN = 4  # rows drawn for each to hold out,
+_LEAST_DRAWN = 10_000  # but all of a few, of which most may be in one large group
 
 
 def held_out_rows(groups: Ints, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -31,9 +33,8 @@ def held_out_rows(groups: Ints, n_rows: int, rng: np.random.Generator) -> NDArra
     """
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = rng.permutation(len(sizes))
-    order = order[sizes[order] <= n_rows]
     chosen = np.zeros(len(sizes), dtype=bool)
-    chosen[order[np.cumsum(sizes[order]) <= n_rows]] = True
+    chosen[order[_first_that_fit(sizes[order], n_rows)]] = True
     return chosen[group]
 
 
@@ -60,8 +61,60 @@ def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
     Bayardo, Ma, Srikant: Scaling up all pairs similarity search, 2007.
     """
     n = X.shape[0]
+    return _groups(X, similarity, np.arange(n, dtype=np.int32), n)
+
+
+def held_out_groups(X: Matrix, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:
+    """About `n_rows` rows to hold out, in whole groups of near-duplicates; -1 for other rows.
+
+    As `held_out_rows` of `near_duplicates`, but groups are sought only for rows that are drawn.
+    """
+    return _groups(X, similarity, _drawn(X.shape[0], n_rows, rng), n_rows)
+
+
+def held_out_groups_of(rows: Rows, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:
+    """As `held_out_groups`; near-duplicates in different blocks of streamed rows are not found."""
+    if not isinstance(rows, StreamedRows):
+        return held_out_groups(rows.gathered("X")[0], similarity, n_rows, rng)
+    drawn = _drawn(rows.n_rows, n_rows, rng)
+
+    def groups(block: Block) -> I32:
+        own = drawn - np.int32(block.start)
+        own = own[(own >= 0) & (own < block.n_rows)]
+        found = _groups(block.X, similarity, own, n_rows)
+        return np.where(found < 0, found, found + np.int32(block.start))
+
+    found = np.concatenate(list(rows.map_blocks(groups)))
+    # Of all blocks together there are too many: those that were drawn first.
+    sizes = np.bincount(found[found >= 0], minlength=rows.n_rows)
+    kept = np.zeros(rows.n_rows + 1, dtype=bool)  # the last is that of no group
+    kept[drawn[_first_that_fit(sizes[drawn], n_rows)]] = True
+    return np.where(kept[found], found, np.int32(-1))
+
+
+@njit(nogil=True, cache=True)
+def _first_that_fit(sizes: Ints, n: int) -> NDArray[np.bool_]:
+    """Which of these are taken if each in turn is that fits in what is left of n."""
+    fits = np.zeros(sizes.size, dtype=np.bool_)
+    for i, size in enumerate(sizes):
+        if size <= n:
+            fits[i] = True
+            n -= size
+    return fits
+
+
+def _drawn(n: int, n_rows: int, rng: np.random.Generator) -> I32:
+    """Rows that may begin a group, more of them than are held out: some groups are too large."""
+    n_drawn = max(_DRAWN * n_rows, _LEAST_DRAWN) if n_rows else 0
+    return rng.permutation(n)[:n_drawn].astype(np.int32)
+
+
+def _groups(X: Matrix, similarity: float, order: I32, n_rows: int) -> I32:
+    """Groups of `n_rows` rows at most, begun by rows in that order; -1 for rows in none."""
+    group = np.full(X.shape[0], -1, dtype=np.int32)
     if not issparse(X):
-        return np.arange(n, dtype=np.int32)
+        group[order[:n_rows]] = order[:n_rows]
+        return group
     rarity = np.empty(X.shape[1], dtype=np.int32)
     frequency = np.bincount(X.indices, minlength=X.shape[1])
     rarity[np.argsort(frequency, kind="stable")] = np.arange(X.shape[1])
@@ -74,21 +127,9 @@ def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
     prefix = csr_array((kept, X.indices, X.indptr), shape=X.shape, copy=True)
     prefix.eliminate_zeros()
     lists = csr_array(prefix.T)
-    group = np.full(n, -1, dtype=np.int32)
     rows, short, long = ((A.indptr, A.indices, A.data) for A in (X, prefix, lists))
-    _group_rows(*rows, *short, *long, similarity, _WINDOW, group)
-    return group
-
-
-def near_duplicates_of(rows: Rows, similarity: float = 0.9) -> I32:
-    """As `near_duplicates`; where rows are not in memory, for each block of them by itself."""
-    if not isinstance(rows, StreamedRows):
-        return near_duplicates(rows.gathered("X")[0], similarity)
-
-    def groups(block: Block) -> I32:
-        return near_duplicates(block.X, similarity) + np.int32(block.start)
-
-    return np.concatenate(list(rows.map_blocks(groups)))
+    _group_rows(*rows, *short, *long, similarity, _WINDOW, order, n_rows, group)
+    return np.maximum(group, -1)
 
 
 def _tail_energy(X: csr_array) -> NDArray[np.float64]:
@@ -110,34 +151,45 @@ def _group_rows(
     list_tail: F32,
     similarity: float,
     window: int,
+    order: I32,
+    n_rows: int,
     group: I32,
 ) -> None:
-    """Each row that is in no group yet begins one, of the later rows that are close to it."""
+    """Each row in turn that is in no group yet begins one, until `n_rows` rows are in groups.
+
+    A group of more rows than are still wanted is marked by -2 and left out.
+    """
     x = np.zeros(list_indptr.size - 1, dtype=np.float32)
     least = np.float32(similarity - 1e-5)  # rounding aside
-    start = list_indptr[:-1].copy()  # of the rows after i in the list of a feature
     compared = np.full(group.size, -1, dtype=np.int32)  # the last row that a row was compared with
-    for i in range(group.size):
-        first, last = prefix_indptr[i], prefix_indptr[i + 1]
-        for p in range(first, last):
-            start[prefix_indices[p]] += 1  # the lists ascend: this is row i itself
-        if group[i] >= 0:
+    members = np.empty(group.size, dtype=np.int32)
+    n_left = n_rows
+    for i in order:
+        if n_left == 0:
+            break
+        if group[i] != -1:
             continue
-        group[i] = i
+        members[0], n_members = i, 1
+        compared[i] = i
         for p in range(indptr[i], indptr[i + 1]):
             x[indices[p]] = data[p]
-        for p in range(first, last):
-            f = prefix_indices[p]
-            for q in range(start[f], min(start[f] + window, list_indptr[f + 1])):
+        for p in range(prefix_indptr[i], prefix_indptr[i + 1]):
+            first, last = list_indptr[prefix_indices[p]], list_indptr[prefix_indices[p] + 1]
+            here = first + np.searchsorted(list_rows[first:last], i)
+            for q in range(max(here - window, first), min(here + window + 1, last)):
                 j = list_rows[q]
-                if group[j] < 0 and compared[j] != i:
-                    compared[j] = i  # f is the rarest that they share
+                if group[j] == -1 and compared[j] != i:
+                    compared[j] = i  # this is the rarest feature that they share
                     if prefix_tail[p] * list_tail[q] < least:
                         continue
                     total = np.float32(0.0)
                     for e in range(indptr[j], indptr[j + 1]):
                         total += x[indices[e]] * data[e]
                     if total >= similarity:
-                        group[j] = i
+                        members[n_members] = j
+                        n_members += 1
         for p in range(indptr[i], indptr[i + 1]):
             x[indices[p]] = 0.0
+        fits = n_members <= n_left
+        group[members[:n_members]] = i if fits else -2
+        n_left -= n_members if fits else 0

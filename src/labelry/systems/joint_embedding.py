@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
-from labelry.checks import check_at_least, check_one_of, check_positive
+from labelry.checks import StoredCheck, check_at_least, check_one_of, check_positive
 from labelry.embeddings.joint import JointMap, fit_joint, random_start, unit_start
 from labelry.embeddings.laplacian import laplacian_eigenmaps
 from labelry.embeddings.rembrandt import rembrandt
@@ -134,6 +134,17 @@ class RankingEmbedding(LabelRanker):
 
     def _scaled(self, X: Matrix) -> Matrix:
         return scaled_rows(X) if self.normalize else X
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        dim = check.width("label_embedding_", self.label_embedding_)
+        check.array("label_embedding_", self.label_embedding_, n_labels, dim)
+        self._check_map(check, n_features, dim)
+
+    def _check_map(self, check: StoredCheck, n_features: int, dim: int) -> None:
+        check.kind("regressor_", self.regressor_, LinearMap)
+        self.regressor_.check_stored(check, n_features, dim)
+        check.number("score_threshold_", self.score_threshold_)
 
     def _check_parameters(self) -> None:
         for name in ("embedding_dim", "max_epochs"):

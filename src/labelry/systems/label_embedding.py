@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from labelry.checks import check_at_least, check_one_of
+from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.decoders import (
     Correction,
     LinearDecoder,
@@ -24,7 +24,7 @@ from labelry.decoders import (
     out_of_fold,
 )
 from labelry.embeddings import Embedding, PredictionCovariance, rembrandt
-from labelry.estimator import LabelRanker, encoded, in_memory
+from labelry.estimator import LabelRanker, in_memory
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Block, Matrix, Rows, scaled_rows
 from labelry.linalg.sketch import Operator, estimated_trace
@@ -168,17 +168,17 @@ class Rembrandt(LabelRanker):
         """Whether the scores are probabilities: of the logistic decoder and the correction."""
         return self.decoder == "logistic" or self.correction
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn to rank labels.
 
         Parameters
         ----------
-        X : sparse or dense matrix (n_rows, n_features), or list of str
+        X : sparse or dense matrix (n_rows, n_features), list of str, or Rows
         y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
         sample_weight : array (n_rows,), optional
             Importance of each row: one of weight 2 counts as two rows, one of weight 0 as none.
         """
-        return self._fit_encoded(X, *encoded(y), weights=sample_weight)
+        return self._fit_given(X, y, weights=sample_weight)
 
     def embed(self, X: Any) -> F32:
         """Predicted embedding (n_rows, embedding_dim) of features or texts."""
@@ -386,6 +386,19 @@ class Rembrandt(LabelRanker):
 
     def _project(self, X: Matrix) -> F32:
         return self.regressor_(X, resolve_jobs(self.n_jobs))
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        dim = check.width("label_embedding_", self.label_embedding_)
+        check.array("label_embedding_", self.label_embedding_, n_labels, dim)
+        check.array("spectrum_", self.spectrum_, dim)
+        check.kind("regressor_", self.regressor_, LinearMap)
+        self.regressor_.check_stored(check, n_features, dim)
+        check.kind("decoder_", self.decoder_, Neighbours, LinearDecoder)
+        self.decoder_.check_stored(check, dim, n_labels)
+        check.kind("correction_", self.correction_, Correction, None)
+        if self.correction_ is not None:
+            self.correction_.check_stored(check, n_features, n_labels)
 
     def _check_parameters(self) -> None:
         check_one_of("decoder", self.decoder, ("neighbours", "logistic", "least-squares"))

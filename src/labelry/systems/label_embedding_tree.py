@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from labelry.checks import check_at_least, check_one_of
+from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.embeddings.joint import JointMap, random_start, unit_start
 from labelry.embeddings.violations import Paths, TreeViolations
+from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, Rows
 from labelry.systems.joint_embedding import RankingEmbedding, Start, rembrandt_start
@@ -160,6 +161,15 @@ class LabelEmbeddingTree(RankingEmbedding):
             sharpness=self.sharpness_,
             n_jobs=resolve_jobs(self.n_jobs),
         )
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        LabelRanker._check_stored(self, check, n_features, n_labels)  # it has no label vectors
+        check.kind("tree_", self.tree_, Tree)
+        self.tree_.check_stored(check, n_labels)
+        dim = check.width("node_vectors_", self.node_vectors_)
+        check.array("node_vectors_", self.node_vectors_, self.tree_.n_nodes, dim)
+        check.number("sharpness_", self.sharpness_)
+        self._check_map(check, n_features, dim)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

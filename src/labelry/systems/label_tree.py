@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from labelry.checks import check_at_least, check_one_of
+from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, Rows, scaled_rows
 from labelry.metrics import precision_at_k
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
-from labelry.trees.search import Link, beam_search
+from labelry.trees.search import LINKS, Link, beam_search
+from labelry.trees.structure import Tree
 from labelry.trees.train import Descent, train_independent, train_tree_loss
 from labelry.trees.weights import NodeWeights
 
@@ -255,6 +256,19 @@ class LabelTree(LabelRanker):
         if self.shift_ is None:
             return scaled_rows(X)
         return ((X.toarray() if issparse(X) else X) - self.shift_) * self.scale_
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.kind("tree_", self.tree_, Tree)
+        self.tree_.check_stored(check, n_labels)
+        check.kind("weights_", self.weights_, NodeWeights)
+        self.weights_.check_stored(check, self.tree_, n_features)
+        check_one_of("link_", self.link_, LINKS)
+        check.number("sharpness_", self.sharpness_)
+        check.kind("shift_", self.shift_, np.ndarray, None)
+        if self.shift_ is not None:
+            check.array("shift_", self.shift_, n_features)
+            check.array("scale_", self.scale_, n_features)
 
     def _check_parameters(self) -> None:
         check_tree_choice(self.tree, self.branching)

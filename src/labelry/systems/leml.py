@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from labelry.checks import check_at_least, check_one_of
+from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.decoders import LinearDecoder
 from labelry.embeddings.leml import LOSSES, Factors, KnownLabels, Objective, SquaredLoss, leml
-from labelry.estimator import LabelRanker, encoded
+from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix, Rows, product, scaled_rows, with_constant
 
@@ -101,17 +101,17 @@ class LEML(LabelRanker):
         """Whether the scores are probabilities: those of the logistic loss are."""
         return self.loss == "logistic"
 
-    def fit(self, X: Any, y: Any, known: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, known: Any = None) -> Self:
         """Learn to rank labels.
 
         Parameters
         ----------
-        X : sparse or dense matrix (n_rows, n_features), or list of str
+        X : sparse or dense matrix (n_rows, n_features), list of str, or Rows
         y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
         known : sparse or dense matrix (n_rows, n_labels), optional
             Nonzero where y is known, whether it says yes or no; all of it by default.
         """
-        return self._fit_encoded(X, *encoded(y), known=known)
+        return self._fit_given(X, y, known=known)
 
     def _fit_rows(self, rows: Rows, rng: np.random.Generator, known: Any = None) -> None:
         self._check_parameters()
@@ -151,6 +151,12 @@ class LEML(LabelRanker):
 
     def _with_constant(self, X: Matrix) -> Matrix:
         return with_constant(scaled_rows(X) if self.normalize else X)
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        dim = check.width("label_embedding_", self.label_embedding_)
+        check.array("label_embedding_", self.label_embedding_, n_labels, dim)
+        check.array("regressor_", self.regressor_, n_features + 1, dim)
 
     def _check_parameters(self) -> None:
         check_one_of("loss", self.loss, tuple(LOSSES))

@@ -9,17 +9,18 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack, issparse
 from sklearn.utils.validation import check_is_fitted
 
-from labelry.checks import check_at_least, check_one_of, check_positive
+from labelry.checks import StoredCheck, check_at_least, check_one_of, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.dual_descent import LOSSES, Loss
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Block, Matrix, Rows, scaled_rows, summed
+from labelry.linalg.rows import Block, Matrix, Rows, scaled_rows
 from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.linear_train import train_linear
 from labelry.trees.shallow import shallow_tree, side_by_side
 from labelry.trees.sparse_search import search_forest
+from labelry.trees.sparse_weights import SparseWeights
 from labelry.trees.structure import Tree
 
 F32 = NDArray[np.float32]
@@ -169,7 +170,7 @@ class LinearLabelTree(LabelRanker):
         V = None
         if isinstance(self.tree, str) and self.tree == "centroids":
             with phase("label centroids"):
-                V = summed(rows.map_blocks(_centroids))
+                V = rows.sum_blocks(_centroids)
             rows.require(
                 _COPIES * 8 * (V.nnz if issparse(V) else V.size),
                 f"a tree of the centroids of {rows.n_labels:,} labels",
@@ -242,6 +243,21 @@ class LinearLabelTree(LabelRanker):
 
     def _scaled(self, X: Matrix) -> Matrix:
         return scaled_rows(X) if self.normalize else X
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.kind("tree_", self.tree_, Tree)
+        self.tree_.check_stored(check, n_labels)
+        check.kind("weights_", self.weights_, SparseWeights)
+        self.weights_.check_stored(check, self.tree_, n_features)
+        check_one_of("n_columns_", self.n_columns_, (n_features,))
+        check.kind("roots_", self.roots_, np.ndarray)
+        n_trees = self.roots_.size
+        check.array("roots_", self.roots_, n_trees, dtype="int32")
+        if check.values:  # one root, or all its children
+            n_roots = 1 if n_trees == 1 else self.tree_.first_child[1] - 1
+            if (self.roots_ != np.arange(n_roots) + (n_trees > 1)).any():
+                raise ValueError("roots_ must be the root of the tree, or all of its children")
 
     def _check_parameters(self) -> None:
         check_tree_choice(self.tree, self.branching, "centroids")

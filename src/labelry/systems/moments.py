@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
+from labelry.checks import StoredCheck, check_positive
 from labelry.embeddings.moments import (
     ConvergenceBound,
     choose_topics,
@@ -17,7 +18,9 @@ from labelry.embeddings.moments import (
     learn_topics,
     present_words,
 )
+from labelry.embeddings.moments.bounds import MomentStatistics
 from labelry.embeddings.moments.passes import Diagonal
+from labelry.embeddings.moments.topics import Topics
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Block, Matrix, Rows
@@ -252,6 +255,16 @@ class Moments(LabelRanker):
         # Features whose size matters, not their presence, are not for this model.
         tags.classifier_tags.poor_score = True
         return tags
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.kind("topics_", self.topics_, Topics)
+        self.topics_.check_stored(check, n_features, n_labels)
+        check.kind("statistics_", self.statistics_, MomentStatistics)
+        self.statistics_.check_stored(check, len(self.topics_.log_proportions))
+        check.number("temperature_", self.temperature_)
+        check_positive("temperature_", self.temperature_)
+        check.array("word_frequencies_", self.word_frequencies_, n_features)
 
     def _check_parameters(self) -> None:
         if self.diagonal not in ("kept", "removed"):

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from labelry.checks import check_at_least, check_one_of
-from labelry.decoders.neighbours import plain_neighbours
+from labelry.checks import StoredCheck, check_at_least, check_one_of
+from labelry.decoders.neighbours import Neighbours, plain_neighbours
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Matrix
@@ -71,9 +71,7 @@ class NearestNeighbours(LabelRanker):
         self.n_jobs = n_jobs
 
     def _fit(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> None:
-        check_at_least("n_neighbors", self.n_neighbors, 1)
-        check_at_least("sharpness", self.sharpness, 0)
-        check_one_of("index", self.index, ("exact", "approximate"))
+        self._check_parameters()
         self.decoder_ = plain_neighbours(X, Y, self.n_neighbors, self.sharpness)
         if self.index == "approximate":
             self.decoder_ = self.decoder_.approximate(rng, resolve_jobs(self.n_jobs))
@@ -83,3 +81,13 @@ class NearestNeighbours(LabelRanker):
 
     def _scores(self, X: Matrix) -> F32:
         return self.decoder_.scores(X)
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.kind("decoder_", self.decoder_, Neighbours)
+        self.decoder_.check_stored(check, n_features, n_labels)
+
+    def _check_parameters(self) -> None:
+        check_at_least("n_neighbors", self.n_neighbors, 1)
+        check_at_least("sharpness", self.sharpness, 0)
+        check_one_of("index", self.index, ("exact", "approximate"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry.checks import StoredCheck
+from labelry.decoders.calibration import Calibration
 from labelry.metrics import inverse_propensity
 
 F32 = NDArray[np.float32]
@@ -27,6 +29,16 @@ def label_weights(objective: Objective, counts: Ints, n_rows: int) -> F32 | None
     if objective != "propensity":
         return None
     return inverse_propensity(counts, n_rows).astype(np.float32)
+
+
+def check_objective(check: StoredCheck, model: Any, n_labels: int) -> None:
+    """A ValueError unless what a model has for its objective, read from a file, is right."""
+    check.kind("calibration_", model.calibration_, Calibration, None)
+    if model.calibration_ is not None:
+        model.calibration_.check_stored(check)
+    check.number("threshold_", model.threshold_)
+    if model.label_weights_ is not None:
+        check.array("label_weights_", model.label_weights_, n_labels)
 
 
 def weighted(candidates: Ints, S: F32, weights: F32 | None) -> F32:

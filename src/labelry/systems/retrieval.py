@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, dia_array, issparse, vstack
 
+from labelry.checks import StoredCheck, check_at_least
 from labelry.data.labels import label_counts
 from labelry.decoders.evidence import (
     evidence,
@@ -73,6 +74,23 @@ class Retrievers(NamedTuple):
     counts: NDArray[np.int32]
     taught: NDArray[np.bool_]
     names: LabelNames | None = None
+
+    def check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        """A ValueError unless all judges are there, of so many features and labels."""
+        check.kind("tree", self.tree, LinearLabelTree)
+        known = self.tree.tree_.n_labels  # labels that came later are not in it
+        check_at_least("labels", n_labels, known)
+        self.tree._check_stored(check, n_features, known)
+        check.kind("embedding", self.embedding, Rembrandt)
+        self.embedding._check_stored(check, n_features, n_labels)
+        check.kind("decoder_", self.neighbours, Neighbours)
+        check.matrix("centroids", self.centroids, n_labels, n_features)
+        check.array("lengths", self.lengths, n_labels)
+        check.array("counts", self.counts, n_labels, dtype="int32")
+        check.array("taught", self.taught, n_labels, dtype="bool")
+        check.kind("names", self.names, LabelNames, None)
+        if self.names is not None:
+            self.names.check_stored(check, n_features, n_labels)
 
     @property
     def judges(self) -> tuple[str, ...]:

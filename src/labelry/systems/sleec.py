@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
 from labelry import memory
+from labelry.checks import StoredCheck, check_at_least
 from labelry.decoders.neighbours import Neighbours, all_votes, half_whitening, vote
 from labelry.embeddings.sleec import neighbour_gram, regress, svp
 from labelry.estimator import LabelRanker
@@ -70,6 +71,23 @@ class Learner(NamedTuple):
     intercept: F32
     points: Matrix
     scale: F32
+
+    def check_stored(self, check: StoredCheck, n_features: int, n_rows: int) -> None:
+        """A ValueError unless the parts of all clusters are there, of so many rows."""
+        dim = check.width("intercept", self.intercept)
+        n_clusters = len(self.intercept)
+        check_at_least("clusters", n_clusters, 1)
+        check.matrix("centres", self.centres, n_features, n_clusters)
+        for name in ("intercept", "scale"):
+            check.array(name, getattr(self, name), n_clusters, dim)
+        check.indices("rows", self.rows, n_rows, n_rows)
+        check.pointers("row_bounds", self.row_bounds, n_clusters, n_rows, least_step=1)
+        check.kind("features", self.features, np.ndarray)
+        n_columns = self.features.size
+        check.indices("features", self.features, n_columns, n_features)
+        check.pointers("feature_bounds", self.feature_bounds, n_clusters, n_columns)
+        check.sparse("coef", self.coef, n_columns, dim)
+        check.matrix("points", self.points, n_rows, dim)
 
     def cluster(self, c: int) -> Cluster:
         first, last = self.feature_bounds[c : c + 2]
@@ -259,7 +277,7 @@ class SLEEC(LabelRanker):
     def _nearest(self, X: Matrix) -> Iterator[tuple[slice, I32, F32]]:
         """Blocks of rows with their neighbours of all learners; the weights add up to one."""
         X = scaled_rows(X) if self.normalize else X
-        m, n_learners = self.n_neighbors, len(self.learners_)
+        m, n_learners = min(self.n_neighbors, self.labels_.shape[0] - 1), len(self.learners_)
         step = max(1, _BLOCK_BYTES // (8 * m * n_learners))
         for start in range(0, X.shape[0], step):
             block = X[start : start + step]
@@ -306,6 +324,18 @@ class SLEEC(LabelRanker):
             f"SLEEC with {n_learners} learners of {n:,} rows",
             "train fewer learners, keep fewer weights (keep_weights=0.1) or use fewer threads",
         )
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.whole("n_neighbors", self.n_neighbors, 1)
+        check.kind("labels_", self.labels_, csr_array)
+        n = self.labels_.shape[0]
+        check.sparse("labels_", self.labels_, n, n_labels)
+        check.kind("learners_", self.learners_, list)
+        check_at_least("learners_", len(self.learners_), 1)
+        for learner in self.learners_:
+            check.kind("a learner", learner, Learner)
+            learner.check_stored(check, n_features, n - 1)
 
     def _check_parameters(self) -> None:
         for name in (

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
-from labelry.checks import check_at_least, check_one_of
+from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.data.dataset import Dataset
 from labelry.data.labels import EncodedLabels
 from labelry.data.text import TextFeatures
@@ -118,34 +118,27 @@ class Tagger(LabelRanker):
         check_is_fitted(self)
         return self.model_.threshold
 
-    def fit(self, X: Any, y: Any, *, names: Mapping[Any, str] | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, names: Mapping[Any, str] | None = None) -> Self:
         """Learn to tag.
 
         Parameters
         ----------
-        X : list of str, or sparse or dense matrix (n_rows, n_features)
+        X : list of str, sparse or dense matrix (n_rows, n_features), or Rows
+            `Rows` have their labels with them. They need not be in memory for quality "fast".
         y : lists of labels, class vector, or sparse or dense indicator (n_rows, n_labels)
         names : dict, optional
             Name or description of labels, by label; with texts only. Labels that are on no row
             can then be predicted by their names.
         """
+        if isinstance(X, Rows):
+            if names is not None:
+                raise ValueError("names need texts, but X are Rows")
+            return super().fit(X, y)
         return self._fit_named(X, *encoded(y), names)
 
     def fit_dataset(self, dataset: Dataset, *, names: Mapping[Any, str] | None = None) -> Self:
         """As `fit`, from what was read from a file."""
         return self._fit_named(rows_of(dataset), *labels_of(dataset), names)
-
-    def fit_rows(
-        self,
-        rows: Rows,
-        *,
-        label_names: Sequence[str] | None = None,
-        text_features: TextFeatures | None = None,
-    ) -> Self:
-        """As of other systems; "fast" learns by passes, the others need the rows in memory."""
-        self._check_parameters()
-        self.names_: NDArray[Any] | None = None
-        return super().fit_rows(rows, label_names=label_names, text_features=text_features)
 
     def predict(
         self, X: Any, k: int | None = None, threshold: float | None = None
@@ -230,6 +223,17 @@ class Tagger(LabelRanker):
         blend.partial_fit(matrix, Y)
         self._note_labels(new, [""] * len(new))
         return self
+
+    def _fit_source(
+        self,
+        rows: Rows,
+        label_names: Sequence[str] | None,
+        text_features: TextFeatures | None,
+        **options: Any,
+    ) -> Self:
+        self._check_parameters()
+        self.names_: NDArray[Any] | None = None
+        return super()._fit_source(rows, label_names, text_features, **options)
 
     def _fit_named(
         self, X: Any, labels: EncodedLabels, form: str, names: Mapping[Any, str] | None
@@ -350,6 +354,15 @@ class Tagger(LabelRanker):
         if not len(place):
             return None, {}
         return float(scores[0, place[0]]), judgement(judges, F[0, place[0]])
+
+    def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        super()._check_stored(check, n_features, n_labels)
+        check.kind("model_", self.model_, CalibratedTree, Blend)
+        self.model_._check_stored(check, n_features, n_labels)
+        check.kind("chosen_", self.chosen_, Choice)
+        check.kind("names_", self.names_, np.ndarray, None)
+        if self.names_ is not None:
+            check.array("names_", self.names_, n_labels, dtype="object")
 
     def _check_parameters(self) -> None:
         check_one_of("quality", self.quality, QUALITIES)

@@ -20,7 +20,7 @@ from labelry.estimator import LabelRanker, rows_of
 from labelry.linalg.rows import as_matrix, scaled_rows
 from labelry.metrics import Evaluation
 from labelry.metrics.evaluation import RANKING_MEASURES
-from labelry.systems.hold_out import held_out_rows, near_duplicates
+from labelry.systems.hold_out import held_out_groups
 from labelry.systems.ranges import Ranges, ranges_of
 from labelry.systems.registry import system_class
 from labelry.systems.time_budget import as_seconds
@@ -29,6 +29,7 @@ _FEWER = 3  # times fewer configurations at each rung, on so many times more row
 _RUNGS = 3
 _HELD_OUT = 0.2  # of the rows
 _MOST_HELD_OUT = 10_000
+_SIMILARITY = 0.9  # cosine of rows that are held out together
 _DRAWS = 20  # for each configuration that is wanted, where few differ
 
 
@@ -212,9 +213,9 @@ def _parts(dataset: Dataset, rng: np.random.Generator) -> tuple[Dataset, Dataset
     X = rows_of(dataset)
     if dataset.X is None:
         X = TextFeatures(min_df=1).fit_transform(X)
-    held_out = held_out_rows(near_duplicates(scaled_rows(as_matrix(X))), n_wanted, rng)
+    held_out = held_out_groups(scaled_rows(as_matrix(X)), _SIMILARITY, n_wanted, rng) >= 0
     if not held_out.any():  # all rows are alike
-        held_out = held_out_rows(np.arange(n), n_wanted, rng)
+        held_out[rng.permutation(n)[:n_wanted]] = True
     return dataset.take(~held_out), dataset.take(held_out)
 
 

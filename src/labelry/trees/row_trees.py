@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
+from labelry.checks import StoredCheck
 from labelry.linalg.clusters import unit_centres
 from labelry.linalg.parallel import balanced_spans, run
 from labelry.linalg.rows import Matrix, scaled_rows
@@ -46,6 +47,18 @@ class RowForest(NamedTuple):
     left: I32
     weights: csr_array
     bias: F32
+
+    def check_stored(self, check: StoredCheck, n_features: int) -> None:
+        """A ValueError unless every path ends, and in a leaf."""
+        check.kind("root", self.root, np.ndarray)
+        check.kind("left", self.left, np.ndarray)
+        n = self.left.size
+        check.indices("root", self.root, self.root.size, n, dtype="int32")
+        check.indices("left", self.left, n, n - 1, least=-1, dtype="int32")
+        if check.values and ((self.left >= 0) & (self.left <= np.arange(n))).any():
+            raise ValueError("left must be a later node than the node itself")
+        check.sparse("weights", self.weights, n, n_features)
+        check.array("bias", self.bias, n)
 
     def leaves(self, X: Matrix, n_jobs: int = 1) -> I32:
         """The leaf that each row reaches in each tree, (n_rows, n_trees)."""

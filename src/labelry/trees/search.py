@@ -8,7 +8,7 @@ passes stays a candidate; one as wide as the tree finds the best leaves of all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numba import njit
@@ -23,6 +23,7 @@ F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 Ints = NDArray[np.integer]
 Link = Literal["softmax", "sigmoid"]
+LINKS = get_args(Link)
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _DENSE_ENTRIES = 1 << 22  # entries of dense rows that are given column numbers at a time
@@ -51,7 +52,7 @@ def beam_search(
     sharpness : float
         Factor on the scores before the link; larger trusts the nodes more.
     """
-    shape, how = frozen(tree.first_child, tree.label), _how(link, sharpness, beam_width)
+    shape, how = frozen(tree.first_child, tree.label), _how(tree, link, sharpness, beam_width)
     return best_labels(beam_chunks, X, k, (*shape, NodeWeights(*frozen(*weights)), *how), n_jobs)
 
 
@@ -95,18 +96,18 @@ def beam_search_vectors(
         np.ascontiguousarray(Z, dtype=np.float32),
         np.ascontiguousarray(node_vectors, dtype=np.float32),
     )
-    shape, how = frozen(tree.first_child, tree.label), _how(link, sharpness, beam_width)
+    shape, how = frozen(tree.first_child, tree.label), _how(tree, link, sharpness, beam_width)
     options = (*shape, V, *how, labels, scores)
     run(beam_vectors, [(Z, *options, *span) for span in spans(len(Z), n_jobs)], n_jobs)
     return labels, scores
 
 
-def _how(link: Link, sharpness: float, beam_width: int) -> tuple[bool, np.float32, int]:
-    if link not in ("softmax", "sigmoid"):
+def _how(tree: Tree, link: Link, sharpness: float, beam_width: int) -> tuple[bool, np.float32, int]:
+    if link not in LINKS:
         raise ValueError(f"link must be softmax or sigmoid; got {link!r}")
     if beam_width < 1:
         raise ValueError(f"beam_width must be at least 1, got {beam_width}")
-    return link == "softmax", np.float32(sharpness), beam_width
+    return link == "softmax", np.float32(sharpness), int(min(beam_width, tree.n_nodes))
 
 
 @njit(nogil=True, cache=True)

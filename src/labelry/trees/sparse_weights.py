@@ -19,8 +19,10 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.checks import StoredCheck
 from labelry.state import storable
 from labelry.trees.structure import Tree
+from labelry.trees.weights import check_slots
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -57,6 +59,20 @@ class SparseWeights(NamedTuple):
     entry_start: Ints
     child: Ints
     weight: F32
+
+    def check_stored(self, check: StoredCheck, tree: Tree, n_features: int) -> None:
+        """A ValueError unless every search for a feature ends, with children that the node has."""
+        for name in ("feature", "child"):
+            check.kind(name, getattr(self, name), np.ndarray)
+        n_slots, n_entries = self.feature.size, self.child.size
+        check.array("bias", self.bias, tree.n_nodes)
+        check_slots(check, "feature", self.feature, self.slot_start, tree.n_nodes, n_features)
+        check.pointers("entry_start", self.entry_start, n_slots, n_entries)
+        check.array("child", self.child, n_entries, dtype=("uint16", "int32"))
+        check.array("weight", self.weight, n_entries)
+        if check.values:
+            first_entry = self.entry_start[self.slot_start]
+            check.within_parts("child", self.child, first_entry, np.diff(tree.first_child))
 
     def chunk(self, tree: Tree, node: int, n_features: int) -> csr_array:
         """Weights of the children of a node, without bias, (n_features, n_children)."""

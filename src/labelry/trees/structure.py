@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from labelry.checks import StoredCheck
 from labelry.state import storable
 
 I32 = NDArray[np.int32]
@@ -207,7 +208,20 @@ class Tree(NamedTuple):
             )
         self._check_children()
         self._check_labels()
+        self._check_siblings()
         return self
+
+    def check_stored(self, check: StoredCheck, n_labels: int) -> None:
+        """As `check`, of a tree from a file that should have so many labels."""
+        check.whole("n_labels", self.n_labels)
+        if self.n_labels != n_labels:
+            raise ValueError(f"a tree must have {n_labels} labels, got {self.n_labels}")
+        n = len(self.label) if isinstance(self.label, np.ndarray) else 0
+        check.array("label", self.label, n, dtype="int32")
+        check.array("first_child", self.first_child, n + 1, dtype="int32")
+        if check.values:  # but for labels that a node has twice, which lead nobody astray
+            self._check_children()
+            self._check_labels()
 
     def _check_children(self) -> None:
         n, first = self.n_nodes, self.first_child
@@ -242,11 +256,14 @@ class Tree(NamedTuple):
         if len(bad := np.flatnonzero(~is_leaf & (label >= 0))):
             s = int(bad[0])
             raise ValueError(f"a node with children must have label -1; node {s} has {label[s]}")
-        present = np.unique(label[is_leaf])
-        if len(present) < self.n_labels:
-            missing = np.setdiff1d(np.arange(len(present) + 1), present)[0]
-            raise ValueError(f"each label must have a leaf; label {missing} has none")
-        leaves = np.flatnonzero(is_leaf)
+        # If there are more labels than leaves, one of the first of them has none.
+        found = np.zeros(min(self.n_labels, int(is_leaf.sum()) + 1), dtype=bool)
+        found[label[is_leaf & (label < len(found))]] = True
+        if not found.all():
+            raise ValueError(f"each label must have a leaf; label {found.argmin()} has none")
+
+    def _check_siblings(self) -> None:
+        label, leaves = self.label, np.flatnonzero(self.label >= 0)
         slots = self.parent[leaves].astype(np.int64) * self.n_labels + label[leaves]
         where, counts = np.unique(slots, return_counts=True)
         if (counts > 1).any():

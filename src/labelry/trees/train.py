@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, issparse
 
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import Loss
-from labelry.linalg.lanes import LANES
+from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.parallel import run, spans, stream
 from labelry.linalg.rows import Matrix, product
 from labelry.progress import phase
@@ -224,7 +224,7 @@ class NodeTrainer:
             signs = np.full((len(rows), LANES), -1, dtype=np.int8)
             for lane, child in enumerate(group):
                 signs[np.searchsorted(rows, _indices(rows_of, child)), lane] = 1
-            W = np.zeros((len(block), LANES), dtype=np.float32)
+            W = lane_zeros(len(block))
             csr = (X.indptr, X.indices, X.data)
             energy = self._energy[rows]
             dual_descent.descend(self._loss, *csr, signs, energy, *self._options, seed, W)

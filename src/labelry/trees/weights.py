@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry import memory
+from labelry.checks import StoredCheck
 from labelry.linalg.prefetch import LINE, prefetch
 from labelry.linalg.rows import Matrix
 from labelry.state import storable
@@ -56,6 +57,27 @@ class NodeWeights(NamedTuple):
     slot_row: I32
     block_ptr: I64
     data: F32
+
+    def check_stored(self, check: StoredCheck, tree: Tree, n_features: int) -> None:
+        """A ValueError unless every search for a feature ends, with a row inside of its block."""
+        n, n_children = tree.n_nodes, np.diff(tree.first_child)
+        for name in ("slot_feature", "data"):
+            check.kind(name, getattr(self, name), np.ndarray)
+        check_slots(check, "slot_feature", self.slot_feature, self.slot_ptr, n, n_features)
+        check.array("slot_row", self.slot_row, self.slot_feature.size, dtype="int32")
+        check.array("data", self.data, self.data.size)
+        check.pointers("block_ptr", self.block_ptr, n, self.data.size, dtype="int64")
+        if not check.values:
+            return
+        inner = n_children > 0
+        n_rows, beyond = np.divmod(np.diff(self.block_ptr), np.where(inner, n_children, 1))
+        n_rows -= 1  # the last is that of the intercepts
+        whole = np.diff(self.slot_ptr) == 0
+        if (beyond[inner] != 0).any() or (
+            n_rows[inner] < np.where(whole, n_features, 0)[inner]
+        ).any():
+            raise ValueError("block_ptr must leave room for a row of each feature and one more")
+        check.within_parts("slot_row", self.slot_row, self.slot_ptr, n_rows)
 
     def block(self, tree: Tree, node: int) -> F32:
         """Weights of the children of a node, (n_rows + 1, n_children); a view."""
@@ -122,6 +144,18 @@ def frozen(*arrays: NDArray) -> tuple[NDArray, ...]:
     for view in views:
         view.flags.writeable = False
     return views
+
+
+def check_slots(
+    check: StoredCheck, name: str, features: I32, ptr: I64, n_nodes: int, n_features: int
+) -> None:
+    """A ValueError unless each hash table of features has a free slot, which ends a search."""
+    check.pointers(f"pointers to {name}", ptr, n_nodes, features.size, dtype="int64")
+    check.indices(name, features, features.size, n_features, least=-1, dtype="int32")
+    if check.values and features.size:
+        first = ptr[:-1][np.diff(ptr) > 0]
+        if (np.minimum.reduceat(features, first) != _FREE).any():
+            raise ValueError(f"{name} must have a free slot at each node that has slots")
 
 
 def _pointers(counts: I64) -> I64:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry.checks import StoredCheck
 from labelry.state import storable
 
 F32 = NDArray[np.float32]
@@ -37,6 +38,12 @@ class MomentStatistics(NamedTuple):
     triples: float
     label_pairs: float
     n_rows: int
+
+    def check_stored(self, check: StoredCheck, n_topics: int) -> None:
+        """A ValueError unless they are of so many topics."""
+        check.array("eigenvalues", self.eigenvalues, n_topics)
+        for name in ("pairs", "triples", "label_pairs", "n_rows"):
+            check.number(name, getattr(self, name))
 
 
 class ConvergenceBound(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.checks import StoredCheck
 from labelry.embeddings.moments.documents import documents
 from labelry.embeddings.moments.passes import Counts
 from labelry.linalg.rows import Block, Rows, product, scatter
@@ -32,6 +33,14 @@ class Topics(NamedTuple):
     log_words: F32
     labels: F32
     log_proportions: F32
+
+    def check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
+        """A ValueError unless they are topics of so many words and labels."""
+        check.kind("log_proportions", self.log_proportions, np.ndarray)
+        n_topics = self.log_proportions.size
+        check.array("log_proportions", self.log_proportions, n_topics)
+        check.array("log_words", self.log_words, n_features, n_topics)
+        check.array("labels", self.labels, n_labels, n_topics)
 
     def posterior(self, words: csr_array, *, temperature: float = 1.0, n_jobs: int = 1) -> F32:
         """P[h|d] (n, K) of documents of binary words; a document without words has P[h].

@@ -1,0 +1,131 @@
+"""Texts with labels in Parquet files, read a few rows at a time.
+
+A column that holds one long text very many times is a small file: texts are therefore looked up in
+the dictionary that the file has of them, and are one in memory too. A row group that would not
+fit in memory is refused by the sizes that the file says it has.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from labelry import memory
+from labelry.data.cells import Column, as_names, as_text, bad
+from labelry.data.streams import open_input
+from labelry.errors import DataError, MissingExtraError
+
+_ROWS = 4_096  # read or written together
+_STEP = 1 << 20  # bytes that are unpacked together
+
+
+def read_parquet(path: str | Path, text: Column, labels: Column) -> Iterator[tuple[str, list[str]]]:
+    """Yield text and labels of each row."""
+    pyarrow, _ = _pyarrow()
+    number = 0
+    with _seekable_input(path) as stream:
+        try:
+            for batch in _batches(stream, path, [c for c in (text, labels) if c.wanted]):
+                values = [_python_values(column, path, number) for column in batch]
+                for text_value, *label_value in zip(*values, strict=True):
+                    number += 1
+                    names = as_names(label_value[0], path, number) if label_value else []
+                    yield as_text(text_value, path, number), names
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            message = f"found damaged Parquet data ({error}); expected a whole Parquet file"
+            raise DataError(message, path=path) from error
+
+
+def write_parquet(
+    rows: Iterable[tuple[int, str, list[str]]],
+    stream: IO[bytes],
+    text_column: str,
+    label_column: str,
+) -> None:
+    """Write numbered rows of text and labels."""
+    pyarrow, parquet = _pyarrow()
+    schema = pyarrow.schema(
+        [(text_column, pyarrow.string()), (label_column, pyarrow.list_(pyarrow.string()))]
+    )
+    rows = iter(rows)
+    with parquet.ParquetWriter(stream, schema) as writer:
+        while block := list(islice(rows, _ROWS)):
+            texts, names = [text for _, text, _ in block], [names for _, _, names in block]
+            writer.write_table(pyarrow.table([texts, names], schema=schema))
+
+
+def _batches(stream: IO[bytes], path: str | Path, wanted: list[Column]) -> Iterator[list[Any]]:
+    """Yield the wanted columns of a few rows at a time."""
+    parquet = _pyarrow()[1]
+    file = parquet.ParquetFile(stream)
+    header, schema = file.schema_arrow.names, file.schema
+    used = [header[column.position(header, path, None)] for column in wanted]
+    leaves = [
+        (i, schema.column(i).path)
+        for i in range(len(schema))
+        if any(f"{schema.column(i).path}.".startswith(f"{name}.") for name in used)
+    ]
+    groups = (file.metadata.row_group(g) for g in range(file.metadata.num_row_groups))
+    sizes = (sum(g.column(i).total_uncompressed_size for i, _ in leaves) for g in groups)
+    memory.require(
+        max(sizes, default=0), f"a row group of {path}", "write it with smaller row groups"
+    )
+    texts = [leaf for i, leaf in leaves if schema.column(i).physical_type == "BYTE_ARRAY"]
+    file = parquet.ParquetFile(stream, metadata=file.metadata, read_dictionary=texts)
+    for g in range(file.metadata.num_row_groups):  # each has a dictionary of its own
+        for batch in file.iter_batches(_ROWS, row_groups=[g], columns=used):
+            yield [batch.column(name) for name in used]
+
+
+def _python_values(column: Any, path: str | Path, rows_before: int) -> list[Any]:
+    try:
+        return _values(column)
+    except ValueError:  # a string that is not UTF-8, or a value beyond Python's range
+        for number, scalar in enumerate(column, rows_before + 1):
+            try:
+                scalar.as_py()
+            except ValueError as error:
+                raise bad(f"a value of {column.type} ({error})", "UTF-8", path, number) from error
+        raise
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of a column, and of lists in it; those of a dictionary are made once."""
+    types = _pyarrow()[0].types
+    if types.is_list(column.type) or types.is_large_list(column.type):
+        items = iter(_values(column.flatten()))
+        lengths = column.value_lengths().to_pylist()
+        return [None if n is None else list(islice(items, n)) for n in lengths]
+    if not types.is_dictionary(column.type):
+        return column.to_pylist()
+    used = column.indices.unique().drop_null()
+    value_of = dict(zip(used.to_pylist(), column.dictionary.take(used).to_pylist(), strict=True))
+    return [value_of.get(code) for code in column.indices.to_pylist()]  # none for a null
+
+
+@contextmanager
+def _seekable_input(path: str | Path) -> Iterator[IO[bytes]]:
+    """Parquet is read from its end: a compressed file is unpacked to a temporary one first."""
+    with open_input(path) as stream:
+        if stream.seekable():
+            yield stream
+            return
+        take = memory.watch(f"unpacking {path}", "Parquet has its own compression: unpack it first")
+        with tempfile.TemporaryFile() as unpacked:
+            while part := stream.read(_STEP):
+                take(len(part))
+                unpacked.write(part)
+            yield unpacked
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "formats", "reading or writing Parquet") from error
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,84 @@
+"""What is checked of a model that was read from a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from labelry import checks
+from labelry.checks import StoredCheck
+
+CHECK = StoredCheck()
+EYE = csr_array(np.eye(3, dtype=np.float32))
+
+
+def changed(**parts: Any) -> csr_array:
+    matrix = EYE.copy()
+    for name, value in parts.items():
+        setattr(matrix, name, np.array(value, dtype=getattr(matrix, name).dtype))
+    return matrix
+
+
+@pytest.mark.parametrize(
+    ("matrix", "expected"),
+    [
+        (changed(indices=[0, 1, 3]), r"M\.indices must be from 0 to 2, got 0 to 3"),
+        (changed(indices=[0, -1, 2]), r"M\.indices must be from 0 to 2, got -1 to 2"),
+        (changed(indptr=[0, 2, 1, 3]), r"M\.indptr must rise from 0 to 3"),
+        (changed(indptr=[0, 1, 2, 4]), r"M\.indptr must rise from 0 to 3"),
+        (changed(indptr=[-1, 1, 2, 3]), r"M\.indptr must rise from 0 to 3"),
+        (changed(indices=[0, 1]), r"M\.indices must be int32 or int64 of shape \(3,\)"),
+        (EYE.astype(np.float64), r"M\.data must be float32 of shape \(3,\), got float64"),
+        (EYE[:2], r"M must be of shape \(3, 3\), got float32 of shape \(2, 3\)"),
+        (EYE.tocsc(), "M must be float32 of shape"),
+        (EYE.toarray()[:2], r"M must be float32 of shape \(3, 3\), got float32 of shape \(2, 3\)"),
+        (None, r"M must be float32 of shape \(3, 3\), got NoneType"),
+    ],
+)
+def test_matrices(matrix: Any, expected: str) -> None:
+    CHECK.matrix("M", EYE, 3, 3)
+    CHECK.matrix("M", EYE.toarray(), 3, 3)
+    with pytest.raises(ValueError, match=expected):
+        CHECK.matrix("M", matrix, 3, 3)
+
+
+def test_values_are_not_looked_at_where_they_are_trusted() -> None:
+    trusting = StoredCheck(values=False)
+    trusting.matrix("M", changed(indices=[0, 1, 3]), 3, 3)
+    trusting.within_parts("part", np.array([9]), np.array([0, 1]), np.array([1]))
+    with pytest.raises(ValueError, match="shape"):
+        trusting.matrix("M", EYE[:2], 3, 3)
+
+
+def test_long_pointers_are_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_STEP", 3)
+    pointers = np.arange(11)
+    CHECK.pointers("p", pointers, 10, 10, least_step=1)
+    for place in range(1, 9):
+        with pytest.raises(ValueError, match="p must rise from 0 to 10"):
+            CHECK.pointers("p", np.where(pointers == place, 10, pointers), 10, 10)
+
+
+def test_parts_have_their_own_sizes() -> None:
+    pointers, sizes = np.array([0, 2, 2, 3]), np.array([2, 0, 1])
+    CHECK.within_parts("child", np.array([0, 1, 0], dtype=np.uint16), pointers, sizes)
+    for values in ([0, 2, 0], [0, 1, 1], [0, -1, 0]):
+        with pytest.raises(ValueError, match="child must be from 0 to less than"):
+            CHECK.within_parts("child", np.array(values), pointers, sizes)
+
+
+@pytest.mark.parametrize("value", [-1, 2**31, True, 1.0, "1", None])
+def test_whole_numbers(value: Any) -> None:
+    CHECK.whole("n", 2**31 - 1)
+    with pytest.raises(ValueError, match="n must be"):
+        CHECK.whole("n", value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "1", None])
+def test_numbers(value: Any) -> None:
+    CHECK.number("n", -0.5)
+    with pytest.raises(ValueError, match="n must be"):
+        CHECK.number("n", value)
