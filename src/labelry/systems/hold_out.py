@@ -155,7 +155,7 @@ def _group_rows(
     n_rows: int,
     group: I32,
 ) -> None:
-    """Each row in turn that is in no group yet begins one, until `n_rows` rows are in groups.
+    """The first row of a group, in turn, begins it, until `n_rows` rows are in groups.
 
     A group of more rows than are still wanted is marked by -2 and left out.
     """
@@ -190,6 +190,8 @@ def _group_rows(
                         n_members += 1
         for p in range(indptr[i], indptr[i + 1]):
             x[indices[p]] = 0.0
+        if members[:n_members].min() < i:
+            continue  # drawn by a later row: large groups would be drawn more often
         fits = n_members <= n_left
         group[members[:n_members]] = i if fits else -2
         n_left -= n_members if fits else 0
