@@ -15,7 +15,7 @@ from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.trees import Tree, random_tree
 from labelry.trees.search import beam_search
 from labelry.trees.train import NodeTrainer, reach
-from labelry.trees.weights import NodeWeights
+from labelry.trees.weights import check_tree
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -108,10 +108,7 @@ class FilterTree(LabelRanker):
 
     def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
         super()._check_stored(check, n_features, n_labels)
-        check.kind("tree_", self.tree_, Tree)
-        self.tree_.check_stored(check, n_labels)
-        check.kind("weights_", self.weights_, NodeWeights)
-        self.weights_.check_stored(check, self.tree_, n_features)
+        check_tree(check, self.tree_, self.weights_, n_features, n_labels)
 
     def _check_parameters(self) -> None:
         check_positive("C", self.C)

@@ -27,7 +27,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from labelry.linalg.lanes import LANES, add_scaled, prefetch
+from labelry.linalg.lanes import LANES, add_scaled
+from labelry.linalg.prefetch import LINE, prefetch
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -216,13 +217,13 @@ def hinge_sweeps(
             if at + 1 < n_active:
                 j = order[at + 1]
                 for p in range(indptr[j], indptr[j + 1]):
-                    prefetch(W, LANES * np.int64(indices[p]))
-                prefetch(alpha, LANES * np.int64(j))
+                    prefetch(W, LINE * np.int64(indices[p]))
+                prefetch(alpha, LINE * np.int64(j))
                 prefetch(signs, LANES * np.int64(j))
             if at + 3 < n_active:
                 p = indptr[order[at + 3]]
-                prefetch(indices, p)
-                prefetch(data, p)
+                prefetch(indices, indices.itemsize * p)
+                prefetch(data, data.itemsize * p)
             _row_scores(indices, data, p0, p1, W, margin)
             inverse = np.float32(1.0) / (energy[i] + slack)
             violation = _hinge_steps(i, signs, alpha, margin, slack, inverse, step)

@@ -14,8 +14,9 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from labelry.linalg.prefetch import LINE
+
 LANES = 16
-_LINE = 64  # bytes of a cache line
 
 
 def lane_zeros(n: int) -> NDArray[np.float32]:
@@ -24,9 +25,9 @@ def lane_zeros(n: int) -> NDArray[np.float32]:
     >>> lane_zeros(3).shape
     (3, 16)
     """
-    raw = np.zeros(n * _LINE + _LINE, dtype=np.uint8)
-    first = -raw.ctypes.data % _LINE
-    return raw[first : first + n * _LINE].view(np.float32).reshape(n, LANES)
+    raw = np.zeros(n * LINE + LINE, dtype=np.uint8)
+    first = -raw.ctypes.data % LINE
+    return raw[first : first + n * LINE].view(np.float32).reshape(n, LANES)
 
 
 def _add_scaled(context: Any, target: Any, at: Any, v: Any, source: Any, start: Any) -> Any:
@@ -55,24 +56,4 @@ def _add_scaled(context: Any, target: Any, at: Any, v: Any, source: Any, start: 
     return types.void(target, types.intp, types.float32, source, types.intp), codegen
 
 
-def _prefetch(context: Any, array: Any, at: Any) -> Any:
-    """Have the processor fetch the cache line of ``array[at]``, counted flat, which it will need.
-
-    Rows in random order are waited for longer than they are worked on. Nothing is checked, and an
-    address that is not there does no harm.
-    """
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        call = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        address = builder.bitcast(builder.gep(data, [args[1]]), pointer)
-        builder.call(call, [address, number(1), number(3), number(1)])  # to write, to keep, data
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), codegen
-
-
 add_scaled: Any = intrinsic(_add_scaled)
-prefetch: Any = intrinsic(_prefetch)

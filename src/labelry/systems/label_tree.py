@@ -16,9 +16,8 @@ from labelry.linalg.rows import Matrix, Rows, scaled_rows
 from labelry.metrics import precision_at_k
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import LINKS, Link, beam_search
-from labelry.trees.structure import Tree
 from labelry.trees.train import Descent, train_independent, train_tree_loss
-from labelry.trees.weights import NodeWeights
+from labelry.trees.weights import NodeWeights, check_tree
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -259,10 +258,7 @@ class LabelTree(LabelRanker):
 
     def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
         super()._check_stored(check, n_features, n_labels)
-        check.kind("tree_", self.tree_, Tree)
-        self.tree_.check_stored(check, n_labels)
-        check.kind("weights_", self.weights_, NodeWeights)
-        self.weights_.check_stored(check, self.tree_, n_features)
+        check_tree(check, self.tree_, self.weights_, n_features, n_labels)
         check_one_of("link_", self.link_, LINKS)
         check.number("sharpness_", self.sharpness_)
         check.kind("shift_", self.shift_, np.ndarray, None)

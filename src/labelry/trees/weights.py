@@ -146,6 +146,16 @@ def frozen(*arrays: NDArray) -> tuple[NDArray, ...]:
     return views
 
 
+def check_tree(
+    check: StoredCheck, tree: Tree, weights: NodeWeights, n_features: int, n_labels: int
+) -> None:
+    """A ValueError unless these are a tree of so many labels, and the weights of its nodes."""
+    check.kind("tree_", tree, Tree)
+    tree.check_stored(check, n_labels)
+    check.kind("weights_", weights, NodeWeights)
+    weights.check_stored(check, tree, n_features)
+
+
 def check_slots(
     check: StoredCheck, name: str, features: I32, ptr: I64, n_nodes: int, n_features: int
 ) -> None:
