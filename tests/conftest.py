@@ -1,8 +1,21 @@
-"""What is said at the end of a test run, so that nobody overlooks it."""
+"""What several tests work on; and what is said at the end of a run, so that nobody overlooks it."""
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from labelry.data import Dataset, write
+from labelry.data.shard_writer import write_shards
+from labelry.data.shards import Shards
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -18,3 +31,46 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, value in report.user_properties:
             if name == "measured":
                 terminalreporter.write_line(f"measured, not asserted: {value}")
+
+
+@pytest.fixture(scope="session")
+def topic_documents() -> Callable[..., Dataset]:
+    """Documents of a few topics, with labels of the topic; the first have no labels."""
+
+    def make(n: int, d: int, c: int, n_topics: int, n_words: float, noise: float = 0.0) -> Dataset:
+        rng = np.random.default_rng(0)
+        topic = rng.integers(0, n_topics, n)
+        words, labels = rng.gamma(0.1, size=(n_topics, d)), rng.gamma(0.2, size=(n_topics, c))
+        X = rng.poisson(n_words * (words / words.sum(1, keepdims=True))[topic] + noise)
+        likely = np.minimum(2 * (labels / labels.sum(1, keepdims=True))[topic], 0.9)
+        Y = rng.random((n, c)) < likely
+        Y[:7] = False
+        names = [f"label {i}" for i in range(c)]
+        return Dataset(
+            csr_array(Y, dtype=np.float32), csr_array(X, dtype=np.float32), label_names=names
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Dataset, int], Shards]:
+    """A dataset in shards of so many bytes."""
+
+    def make(dataset: Dataset, shard_bytes: int) -> Shards:
+        folder = tmp_path_factory.mktemp("shards")
+        write(dataset, folder / "data.npz")
+        return write_shards(folder / "data.npz", folder / "shards", shard_bytes=shard_bytes)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Client]:
+    """The client of a cluster of two processes."""
+    from distributed import Client, LocalCluster
+
+    workers = {"n_workers": 2, "threads_per_worker": 1, "processes": True}
+    quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
+    with LocalCluster(**workers, **quiet) as cluster, Client(cluster) as client:
+        yield client

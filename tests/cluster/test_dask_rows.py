@@ -36,18 +36,8 @@ N, D, C = 300, 40, 7
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=":0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+def client(two_workers: Client) -> Client:
+    return two_workers
 
 
 @pytest.fixture(scope="module")

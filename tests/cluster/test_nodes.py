@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from typer.testing import CliRunner
@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 import labelry
 from labelry.cli.app import app
 from labelry.cluster.dask_rows import DaskRows
-from labelry.data import Dataset, write
-from labelry.data.shard_writer import write_shards
+from labelry.data import Dataset
 from labelry.data.shards import Shards
 from labelry.linalg.rows import StreamedRows
 from labelry.systems import sleec, system_class
@@ -40,37 +39,23 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    """Documents of a few topics, with labels of the topic."""
-    rng = np.random.default_rng(0)
-    topic = rng.integers(0, TOPICS, N)
-    words, labels = rng.gamma(0.1, size=(TOPICS, D)), rng.gamma(0.2, size=(TOPICS, C))
-    X = rng.poisson(20 * (words / words.sum(1, keepdims=True))[topic] + 0.1)
-    Y = rng.random((N, C)) < np.minimum(2 * (labels / labels.sum(1, keepdims=True))[topic], 0.9)
-    Y[:7] = False  # rows without labels
-    X[7:10] = 0  # and without features
-    names = [f"label {i}" for i in range(C)]
-    return Dataset(
-        csr_array(Y, dtype=np.float32), csr_array(X, dtype=np.float32), label_names=names
-    )
+def dataset(topic_documents: Callable[..., Dataset]) -> Dataset:
+    documents = topic_documents(N, D, C, TOPICS, n_words=20, noise=0.1)
+    X = documents.X.toarray()
+    X[7:10] = 0  # rows without features
+    return replace(documents, X=csr_array(X))
 
 
 @pytest.fixture(scope="module")
-def shards(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    folder = tmp_path_factory.mktemp("nodes")
-    write(dataset, folder / "data.npz")
-    shards = write_shards(folder / "data.npz", folder / "shards", shard_bytes=20_000)
+def shards(dataset: Dataset, sharded: Callable[[Dataset, int], Shards]) -> Shards:
+    shards = sharded(dataset, 20_000)
     assert len(shards.shards) > 2
     return shards
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    """Of a cluster of two processes."""
-    workers = {"n_workers": 2, "threads_per_worker": 1, "processes": True}
-    quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-    with LocalCluster(**workers, **quiet) as cluster, Client(cluster) as client:
-        yield client
+def client(two_workers: Client) -> Client:
+    return two_workers
 
 
 def check_same(found: labelry.LabelRanker, expected: labelry.LabelRanker, dataset: Dataset) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csr_array
 
 import labelry
 from labelry.cluster.dask_rows import DaskRows
-from labelry.data import Dataset, write
+from labelry.data import Dataset
 from labelry.data.shard_writer import write_shards
 from labelry.data.shards import Shards
 from labelry.errors import MemoryBudgetError
@@ -49,46 +47,28 @@ SETTINGS: list[tuple[str, dict[str, Any], float]] = [
 
 
 @pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    """Documents of a few topics, with labels of the topic."""
-    rng = np.random.default_rng(0)
-    topic = rng.integers(0, TOPICS, N)
-    words, labels = rng.gamma(0.1, size=(TOPICS, D)), rng.gamma(0.2, size=(TOPICS, C))
-    X = rng.poisson(30 * (words / words.sum(1, keepdims=True))[topic])
-    Y = rng.random((N, C)) < np.minimum(2 * (labels / labels.sum(1, keepdims=True))[topic], 0.9)
-    Y[:7] = False  # rows without labels
-    names = [f"label {i}" for i in range(C)]
-    return Dataset(
-        csr_array(Y, dtype=np.float32), csr_array(X, dtype=np.float32), label_names=names
-    )
+def dataset(topic_documents: Callable[..., Dataset]) -> Dataset:
+    return topic_documents(N, D, C, TOPICS, n_words=30)
 
 
 @pytest.fixture(scope="module")
-def shards(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    folder = tmp_path_factory.mktemp("streamed")
-    write(dataset, folder / "data.npz")
-    shards = write_shards(folder / "data.npz", folder / "shards", shard_bytes=8000)
+def shards(dataset: Dataset, sharded: Callable[[Dataset, int], Shards]) -> Shards:
+    shards = sharded(dataset, 8000)
     assert len(shards.shards) > 5
     return shards
 
 
 @pytest.fixture(scope="module")
-def cluster_shards(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Shards:
+def cluster_shards(dataset: Dataset, sharded: Callable[[Dataset, int], Shards]) -> Shards:
     """The same in fewer shards, as a task takes longer than its work here."""
-    folder = tmp_path_factory.mktemp("cluster")
-    write(dataset, folder / "data.npz")
-    shards = write_shards(folder / "data.npz", folder / "shards", shard_bytes=20_000)
+    shards = sharded(dataset, 20_000)
     assert len(shards.shards) > 2
     return shards
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    """Of a cluster of two processes."""
-    workers = {"n_workers": 2, "threads_per_worker": 1, "processes": True}
-    quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-    with LocalCluster(**workers, **quiet) as cluster, Client(cluster) as client:
-        yield client
+def client(two_workers: Client) -> Client:
+    return two_workers
 
 
 @pytest.mark.parametrize(("system", "settings", "tolerance"), SETTINGS)

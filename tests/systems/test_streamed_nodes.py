@@ -6,6 +6,8 @@ those of a root are visited block by block.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,23 +48,16 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    """Documents of a few topics, with labels of the topic."""
-    rng = np.random.default_rng(0)
-    topic = rng.integers(0, TOPICS, N)
-    words, labels = rng.gamma(0.1, size=(TOPICS, D)), rng.gamma(0.2, size=(TOPICS, C))
-    X = rng.poisson(20 * (words / words.sum(1, keepdims=True))[topic] + 0.1)
-    Y = rng.random((N, C)) < np.minimum(2 * (labels / labels.sum(1, keepdims=True))[topic], 0.9)
-    Y[:7] = False  # rows without labels
-    X[7:10] = 0  # and without features
-    return Dataset(csr_array(Y, dtype=np.float32), csr_array(X, dtype=np.float32))
+def dataset(topic_documents: Callable[..., Dataset]) -> Dataset:
+    documents = topic_documents(N, D, C, TOPICS, n_words=20, noise=0.1)
+    X = documents.X.toarray()
+    X[7:10] = 0  # rows without features
+    return replace(documents, X=csr_array(X), label_names=None)
 
 
 @pytest.fixture(scope="module")
-def shards(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    folder = tmp_path_factory.mktemp("streamed")
-    write(dataset, folder / "data.npz")
-    shards = write_shards(folder / "data.npz", folder / "shards", shard_bytes=8000)
+def shards(dataset: Dataset, sharded: Callable[[Dataset, int], Shards]) -> Shards:
+    shards = sharded(dataset, 8000)
     assert len(shards.shards) > 5
     return shards
 

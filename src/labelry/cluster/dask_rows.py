@@ -30,14 +30,12 @@ from scipy.sparse import sparray
 
 from labelry.cluster.locations import as_location, fingerprint, open_location, some_shards
 from labelry.data.shards import ShardedRows, Shards
-from labelry.data.text import TextFeatures
 from labelry.errors import DataError, LabelryError, MemoryBudgetError, MissingExtraError
 from labelry.linalg.rows import (
     Block,
     Cut,
     Matrix,
     Parts,
-    StreamedRows,
     Work,
     joined,
     summed,
@@ -103,7 +101,7 @@ class Source:
             yield block._replace(start=start + block.start)
 
 
-class DaskRows(StreamedRows):
+class DaskRows(ShardedRows):
     """Rows in shards that the workers of a cluster can read.
 
     Parameters
@@ -138,18 +136,9 @@ class DaskRows(StreamedRows):
         if memory is None:
             memory = min([available(), *limits]) // 2
         n_jobs = min(w["nthreads"] for w in workers)
-        self.shards = shards = open_location(location)
-        shards.rows(memory=memory)  # refuses too little
-        super().__init__(
-            shards.n_rows,
-            shards.n_features,
-            shards.n_labels,
-            n_bytes=shards.n_bytes,
-            memory=memory,
-            n_jobs=n_jobs,
-        )
+        super().__init__(open_location(location), memory=memory, n_jobs=n_jobs)
         self._client = client
-        self._source = Source(as_location(location), fingerprint(shards), memory, n_jobs)
+        self._source = Source(as_location(location), fingerprint(self.shards), memory, n_jobs)
 
     def __getstate__(self) -> dict[str, Any]:
         # A function that captures rows for their sizes takes no more than these to a worker.
@@ -159,14 +148,6 @@ class DaskRows(StreamedRows):
     def n_workers(self) -> int:  # type: ignore[override]
         """Those that there are by now: some may have come, or gone."""
         return max(1, len(self._client.nthreads()))
-
-    @property
-    def label_names(self) -> list[str] | None:  # type: ignore[override]
-        return self.shards.label_names
-
-    @property
-    def text_features(self) -> TextFeatures | None:
-        return self.shards.text_features
 
     def blocks(self) -> Iterator[Block]:
         """The blocks of rows, in order, brought to the client."""
