@@ -70,7 +70,7 @@ class Weaker(NamedTuple):
 Table = Mapping[str, Weaker]
 Scores = NDArray[np.float32]
 
-_DESCENT = Weaker(0.03, "the descent goes through the rows in order and stops near the optimum")
+_DESCENT = Weaker(0.06, "the descent goes through the rows in order and stops near the optimum")
 _ROUNDS = Weaker(0.01, "rounds of conjugate gradients that stop near the optimum")
 _FACTORS = Weaker(0.05, "rounds from factors that are drawn for each feature by its number")
 _HELD_OUT = Weaker(None, "rows are held out by their numbers")

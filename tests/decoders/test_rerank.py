@@ -17,6 +17,7 @@ from labelry.decoders.rerank import (
     as_probabilities,
     best_candidates,
     fit_reranker,
+    mean_reranker,
     with_logarithms,
 )
 from labelry.state import pack, unpack
@@ -96,6 +97,17 @@ def test_average_is_the_mean_of_the_log_odds() -> None:
         candidates[:50], F[:50], hits[:50], kind="average", rng=np.random.default_rng(0)
     )
     assert [type(part) for part in few.models] == [Logistic]
+
+
+@pytest.mark.parametrize("kinds", [("average", "average"), ("logistic", "boosted")])
+def test_the_mean_of_rerankers_is_that_of_their_log_odds(kinds) -> None:
+    parts = [
+        fit_reranker(*made(seed), kind=kind, rng=np.random.default_rng(0))
+        for seed, kind in enumerate(kinds)
+    ]
+    candidates, F, _ = made(2)
+    expected = sum(part.log_odds(candidates, F) for part in parts) / 2
+    assert_allclose(mean_reranker(parts).log_odds(candidates, F), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_logarithms_are_of_scores_and_ranks() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
 from labelry.decoders.evidence import evidence
-from labelry.decoders.rerank import Reranker, as_probabilities, fit_reranker
-from labelry.decoders.strangers import StrangerReranker, fit_with_strangers
+from labelry.decoders.rerank import Reranker, as_probabilities, fit_reranker, mean_reranker
+from labelry.decoders.strangers import StrangerReranker, fit_with_strangers, mean_with_strangers
 from labelry.state import pack, unpack
 
 N, M = 2000, 10
@@ -50,6 +50,23 @@ def test_labels_with_rows_are_judged_as_without_strangers() -> None:
     assert_array_equal(S[:, 2:], known.log_odds(listed, F)[:, 2:])
     assert np.isneginf(S[candidates < 0]).all()
     assert np.isfinite(S[candidates >= 0]).all()
+
+
+def test_in_a_mean_those_judge_strangers_that_know_of_them() -> None:
+    both = [
+        fit_with_strangers(*made(seed, 2), kind="logistic", rng=np.random.default_rng(0))
+        for seed in (0, 1)
+    ]
+    plain = fit_reranker(*made(2, 0), kind="logistic", rng=np.random.default_rng(0))
+    candidates, F, _ = made(3, strange=2)
+    known = [model.known for model in both]
+    assert mean_with_strangers([plain, plain]).models == mean_reranker([plain, plain]).models
+    mean = mean_with_strangers(both)
+    expected = mean_reranker(known).log_odds(candidates, F)
+    assert_allclose(mean.log_odds(candidates, F)[:, 2:], expected[:, 2:], rtol=1e-5)
+    mixed = mean_with_strangers([both[0], plain])
+    assert mixed.strangers.models == both[0].strangers.models
+    assert len(mixed.known.models) == 2
 
 
 def test_nothing_to_tell_apart() -> None:

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import eigh, subspace_angles
 from scipy.sparse import csr_array, random_array
 
-from labelry.embeddings import cca, compressed_sensing, pca, plst, rembrandt
+from labelry.embeddings import cca, compressed_sensing, pca, plst, rembrandt, updated_rembrandt
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 
@@ -112,6 +112,23 @@ def test_by_product_is_the_regression_on_the_embedding() -> None:
     assert first.vectors.shape[1] == len(first.values) == 2
 
 
+@pytest.mark.parametrize("method", ["cholesky", "cg"])
+def test_an_update_brings_an_embedding_of_most_rows_closer_to_that_of_all(method) -> None:
+    some = Rows(X[: N * 4 // 5], Y[: N * 4 // 5])
+    before = rembrandt(
+        Ridge(some), K, regularization=RIDGE, n_passes=3, rng=np.random.default_rng(0)
+    )
+    after = updated_rembrandt(Ridge(ROWS, method=method), before, regularization=RIDGE)
+    S = hat_covariance(RIDGE)
+    best = np.sort(np.linalg.eigvalsh(S))[-K:].sum()
+    missed = [best - np.trace(V.T @ S @ V) for V in (before.vectors, after.vectors)]
+    assert missed[1] < 0.2 * missed[0]
+    assert_allclose(after.values.sum(), best, rtol=0.02)
+    exact = Ridge(ROWS).solve(after.vectors, RIDGE).coef
+    gap = [np.linalg.norm(W - exact) for W in (before.start, after.start)]
+    assert gap[1] < 0.5 * gap[0]
+
+
 @pytest.mark.parametrize(
     ("A", "B", "rank"),
     [
@@ -126,6 +143,9 @@ def test_low_rank_gives_fewer_dimensions_not_nan(A, B, rank: int) -> None:
     found = rembrandt(Ridge(Rows(A, B)), K, rng=np.random.default_rng(0))
     assert found.vectors.shape == (B.shape[1], rank)
     assert np.isfinite(found.vectors).all()
+    again = updated_rembrandt(Ridge(Rows(A, B)), found)
+    assert again.vectors.shape == (B.shape[1], rank)
+    assert np.isfinite(again.vectors).all()
 
 
 def test_plst_and_pca_are_principal_components() -> None:

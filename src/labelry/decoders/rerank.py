@@ -7,6 +7,7 @@ Both are kept as plain arrays; scikit-learn is needed to fit them only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ Kind = Literal["average", "logistic", "boosted"]
 
 _LEAST = 1e-4  # score below which differences say nothing
 _FEW_HITS = 500  # with which boosted trees only learn noise
-_N_TREES = 100
+_N_TREES = 50
 _N_LEAVES = 15
 _LEAF_CANDIDATES = 100  # least candidates in a leaf: with fewer the first place suffers most
 
@@ -118,8 +119,17 @@ class Reranker(NamedTuple):
 
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Mean log odds (n, m) of the candidates; minus infinity where there is none."""
-        total = sum(model.log_odds(candidates, F, n_jobs) for model in self.models)
+        models: list[Boosted | Logistic] = [m for m in self.models if isinstance(m, Boosted)]
+        linear = [m for m in self.models if isinstance(m, Logistic)]
+        if linear:  # their sum is linear too, and logarithms are dear
+            models.append(Logistic(*(sum(part) for part in zip(*linear, strict=True))))
+        total = sum(model.log_odds(candidates, F, n_jobs) for model in models)
         return np.where(candidates >= 0, total / np.float32(len(self.models)), -np.inf)
+
+
+def mean_reranker(rerankers: Sequence[Reranker]) -> Reranker:
+    """One that ranks by the mean log odds of these."""
+    return Reranker([model for reranker in rerankers for model in reranker.models])
 
 
 def best_candidates(candidates: Ints, S: F32, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:

@@ -8,6 +8,7 @@ candidates explains the row already.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from labelry.checks import StoredCheck
 from labelry.decoders.evidence import PER_JUDGE
-from labelry.decoders.rerank import Kind, Reranker, fit_reranker
+from labelry.decoders.rerank import Kind, Reranker, fit_reranker, mean_reranker
 from labelry.state import storable
 
 F32 = NDArray[np.float32]
@@ -67,6 +68,19 @@ def fit_with_strangers(
     rare = np.where(frequency <= most, candidates, -1)
     strangers = fit_reranker(rare, _by_name(F, S), hits, kind, rng)
     return known if strangers is None else StrangerReranker(known, strangers)
+
+
+def mean_with_strangers(
+    rerankers: Sequence[Reranker | StrangerReranker],
+) -> Reranker | StrangerReranker:
+    """One that ranks by the mean log odds of these, strangers by those that know of them."""
+    both = [model for model in rerankers if isinstance(model, StrangerReranker)]
+    known = mean_reranker(
+        [model.known if isinstance(model, StrangerReranker) else model for model in rerankers]
+    )
+    if not both:
+        return known
+    return StrangerReranker(known, mean_reranker([model.strangers for model in both]))
 
 
 def _by_name(F: F32, S: F32) -> F32:

@@ -10,7 +10,7 @@ from labelry.embeddings.comparisons import (
 )
 from labelry.embeddings.embedding import Embedding
 from labelry.embeddings.export import export_embedding, export_files
-from labelry.embeddings.rembrandt import PredictionCovariance, rembrandt
+from labelry.embeddings.rembrandt import PredictionCovariance, rembrandt, updated_rembrandt
 
 __all__ = [
     "Embedding",
@@ -24,4 +24,5 @@ __all__ = [
     "pca",
     "plst",
     "rembrandt",
+    "updated_rembrandt",
 ]

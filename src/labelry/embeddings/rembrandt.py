@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelry.embeddings.embedding import Embedding
-from labelry.linalg.sketch import randomized_eigh
+from labelry.linalg.sketch import principal_directions, randomized_eigh
 from labelry.linalg.solve import LinearMap, Ridge
 from labelry.progress import phase
 
@@ -62,23 +62,44 @@ def rembrandt(
         n_passes=n_passes,
         rng=rng,
     )
+    return _with_start(covariance, V, values)
+
+
+def updated_rembrandt(ridge: Ridge, before: Embedding, *, regularization: float = 1.0) -> Embedding:
+    """As `rembrandt`, from an embedding of rows that are mostly the same, with its regressor.
+
+    It takes the place of random directions, so that one regression is enough.
+    """
+    if len(before.values) == 0:
+        return before
+    covariance = PredictionCovariance(ridge, regularization, start=before.start)
+    return _with_start(covariance, *principal_directions(covariance, before.vectors))
+
+
+def _with_start(covariance: PredictionCovariance, V: F32, values: F32) -> Embedding:
     Q, Z = covariance.last
     return Embedding(V, values, Z @ (Q.T @ V))  # V is nearly in the span of Q
 
 
 class PredictionCovariance:
-    """Y'HY as an operator on thin matrices, with the last pair (Q, Z) that it solved for."""
+    """Y'HY as an operator on thin matrices, with the last pair (Q, Z) that it solved for.
 
-    def __init__(self, ridge: Ridge, regularization: float, center: bool) -> None:
+    `start` is where each regression begins, if it is not far from what is to be found.
+    """
+
+    def __init__(
+        self, ridge: Ridge, regularization: float, center: bool = False, start: F32 | None = None
+    ) -> None:
         self.ridge = ridge
         self.regularization = regularization
         self.center = center
+        self.start = start
         self.last = _NOTHING
 
     def __call__(self, Q: F32) -> F32:
         self.last = _NOTHING  # its memory is needed
         with phase(f"regression for {Q.shape[1]} random labels"):
-            Z = self.ridge.solve(Q, self.regularization)  # Alg. 2, line 5
+            Z = self.ridge.solve(Q, self.regularization, start=self.start)  # Alg. 2, line 5
             self.last = Q, Z.coef
             return label_response(self.ridge, Z, center=self.center)  # Y'(X Z)
 

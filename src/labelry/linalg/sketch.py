@@ -106,9 +106,17 @@ def randomized_eigh(
         raise ValueError(f"rank must be at least 1, got {rank}")
     n_columns = min(rank + n_oversamples, size)
     Q = range_finder(apply, size, n_columns, n_passes=n_passes, rng=rng)
+    return principal_directions(apply, Q, rank)
+
+
+def principal_directions(apply: Operator, Q: F32, rank: int | None = None) -> Eigenpairs:
+    """Eigenpairs of an operator, as far as the span of orthonormal columns Q holds them.
+
+    Algorithm 1, lines 8-10; `rank` of them, or as many as there are columns.
+    """
     if Q.shape[1] == 0:
-        return Eigenpairs(np.zeros((size, 0), dtype=np.float32), np.zeros(0, dtype=np.float32))
-    vectors, values = _principal(apply(Q), rank, 1e-5)  # Alg. 1, lines 8-10
+        return Eigenpairs(Q, np.zeros(0, dtype=np.float32))
+    vectors, values = _principal(apply(Q), Q.shape[1] if rank is None else rank, 1e-5)
     vectors = _orthonormal_in_order(vectors)
     return Eigenpairs(vectors * column_signs(vectors), values)
 

@@ -14,7 +14,7 @@ from labelry.decoders.calibration import Calibration, calibrated, fit_calibratio
 from labelry.decoders.evidence import PER_JUDGE
 from labelry.decoders.lexical import LabelNames, label_names
 from labelry.decoders.rerank import Kind, Reranker, as_probabilities, best_candidates, fit_reranker
-from labelry.decoders.strangers import StrangerReranker, fit_with_strangers
+from labelry.decoders.strangers import StrangerReranker, fit_with_strangers, mean_with_strangers
 from labelry.estimator import LabelRanker
 from labelry.linalg.parallel import resolve_jobs, run
 from labelry.linalg.rows import Matrix, scaled_rows
@@ -86,7 +86,7 @@ class Blend(LabelRanker):
     judge_ : str or None
         That judge.
     calibration_ : Calibration or None
-        What makes probabilities of the scores of that judge, or bends those of the re-ranker.
+        What makes probabilities of the scores of that judge.
     threshold_ : float
         Score from which `predict` says yes in the multilabel case.
     label_weights_ : array (n_labels,) or None
@@ -105,8 +105,8 @@ class Blend(LabelRanker):
     labels all of whose rows were held out, or else from the rarest; where a judge ranks alone, the
     cosine of row and name stands for the score of such a label.
 
-    Training takes two to four times as long as that of the parts: they are fitted twice, the
-    re-ranker three times. Fewer than 80 rows are not held out: the tree alone ranks.
+    Training takes two to three times as long as that of the parts: they are fitted twice. Fewer
+    than 80 rows are not held out: the tree alone ranks.
 
     Examples
     --------
@@ -245,10 +245,11 @@ class Blend(LabelRanker):
         with phase("near-duplicates"):
             groups = held_out_groups(X, self.similarity, n_wanted, rng)
         seen, unseen = np.flatnonzero(groups < 0), np.flatnonzero(groups >= 0)
+        judges = None
         if len(unseen) >= _FEW_ROWS:
             judges = self._fit_retrievers(X[seen], Y[seen], names, rng)
             self._fit_reranker(judges, X[unseen], Y[unseen], groups[unseen], rng)
-        self._set_retrievers(self._fit_retrievers(X, Y, names, rng))
+        self._set_retrievers(self._fit_retrievers(X, Y, names, rng, judges))
 
     def _partial_fit(self, X: Matrix, Y: csr_array) -> None:
         """`partial_fit` on clean matrices; columns of Y after the known labels are new ones."""
@@ -278,7 +279,12 @@ class Blend(LabelRanker):
         return int(self.retrievers_.centroids.shape[1])
 
     def _fit_retrievers(
-        self, X: Matrix, Y: csr_array, names: LabelNames | None, rng: np.random.Generator
+        self,
+        X: Matrix,
+        Y: csr_array,
+        names: LabelNames | None,
+        rng: np.random.Generator,
+        before: Retrievers | None = None,
     ) -> Retrievers:
         return fit_retrievers(
             X,
@@ -287,6 +293,7 @@ class Blend(LabelRanker):
             embedding_dim=self.embedding_dim,
             n_neighbors=self.n_neighbors,
             names=names,
+            before=before,
             rng=rng,
             n_jobs=self.n_jobs,
         )
@@ -322,7 +329,8 @@ class Blend(LabelRanker):
             best = max(scores, key=self.held_out_ndcg_.__getitem__)
             self.judge_ = None if best == "blend" else best
             self.reranker_ = reranker if best == "blend" else None
-            self.calibration_ = fit_calibration(scores[best], hits)
+            if best != "blend":
+                self.calibration_ = fit_calibration(scores[best], hits)
             if self.objective == "f1":
                 self.threshold_ = f1_threshold(
                     calibrated(self.calibration_, scores[best]), hits, Y.nnz
@@ -337,21 +345,24 @@ class Blend(LabelRanker):
         groups: Ints,
         rng: np.random.Generator,
     ) -> tuple[Reranker | StrangerReranker, F32] | None:
-        """A re-ranker, and the log odds of each half of the rows by one of the other half."""
+        """A re-ranker of each half of the rows: their mean, and the log odds of the other half.
+
+        The mean of both is as good as one of all rows would be.
+        """
         fit = fit_reranker if judges.names is None else fit_with_strangers
         n_jobs = resolve_jobs(self.n_jobs)
         half = held_out_rows(groups, len(groups) // 2, rng)
         tasks = [
             (candidates[rows], F[rows], hits[rows], self.reranker, own)
-            for rows, own in zip((half | ~half, half, ~half), rng.spawn(3), strict=True)
+            for rows, own in zip((half, ~half), rng.spawn(2), strict=True)
         ]
-        of_all, of_half, of_others = run(fit, tasks, n_jobs)  # the longest first
-        if of_half is None or of_others is None or of_all is None:
+        halves = [model for model in run(fit, tasks, n_jobs) if model is not None]
+        if len(halves) < len(tasks):
             return None
         S = np.empty(candidates.shape, dtype=np.float32)
-        for rows, model in ((half, of_others), (~half, of_half)):
+        for rows, model in zip((~half, half), halves, strict=True):
             S[rows] = model.log_odds(candidates[rows], F[rows], n_jobs)
-        return of_all, S
+        return mean_with_strangers(halves), S
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
         n_jobs = resolve_jobs(self.n_jobs)

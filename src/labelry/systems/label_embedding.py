@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,7 +25,7 @@ from labelry.decoders import (
     make_random_features,
     out_of_fold,
 )
-from labelry.embeddings import Embedding, PredictionCovariance, rembrandt
+from labelry.embeddings import Embedding, PredictionCovariance, rembrandt, updated_rembrandt
 from labelry.estimator import LabelRanker, in_memory
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Block, Matrix, Rows, scaled_rows
@@ -220,11 +222,24 @@ class Rembrandt(LabelRanker):
             )
         else:
             embedding = self._embedding(ridge, dim, rng)
+        return self._regressor(ridge, embedding), embedding
+
+    def _regressor(self, ridge: Ridge, embedding: Embedding) -> LinearMap:
         with phase("regressor"):
-            regressor = ridge.solve(
+            return ridge.solve(
                 embedding.vectors, self._regressor_ridge(ridge), start=embedding.start
             )
-        return regressor, embedding
+
+    def _fit_again(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> Rembrandt:
+        """A model of these rows, which begins with what was learnt from most of them before."""
+        model, rows = copy(self), Rows(X, Y, n_jobs=self.n_jobs)
+        ridge = Ridge(rows)
+        before = Embedding(self.label_embedding_, self.spectrum_, self.regressor_.coef)
+        embedding = updated_rembrandt(ridge, before, regularization=self.regularization)
+        model.regressor_ = self._regressor(ridge, embedding)
+        model.label_embedding_, model.spectrum_ = embedding.vectors, embedding.values
+        model.decoder_ = model._fit_decoder(rows, None, rng)
+        return model
 
     def _covariance(self, ridge: Ridge) -> Operator:
         """The operator whose leading directions are the embedding."""

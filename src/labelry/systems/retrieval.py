@@ -215,21 +215,28 @@ def fit_retrievers(
     embedding_dim: int,
     n_neighbors: int,
     names: LabelNames | None = None,
+    before: Retrievers | None = None,
     rng: np.random.Generator,
     n_jobs: int | None,
 ) -> Retrievers:
-    """Fit all of them to rows of unit length."""
+    """Fit all of them to rows of unit length.
+
+    `before` are those of most of these rows: the embedding begins with theirs.
+    """
     options = single_tree_options(Y.shape[1]) if n_trees == 1 else {}
     tree = LinearLabelTree(n_trees=n_trees, normalize=False, n_jobs=n_jobs, **options)
-    embedding = Rembrandt(
-        embedding_dim=embedding_dim,
-        n_neighbors=n_neighbors,
-        index="approximate" if X.shape[0] > _MANY_ROWS else "exact",
-        normalize=False,
-        n_jobs=n_jobs,
-    )
     tree._fit(X, Y, rng)
-    embedding._fit(X, Y, rng)
+    if before is None:
+        embedding = Rembrandt(
+            embedding_dim=embedding_dim,
+            n_neighbors=n_neighbors,
+            index="approximate" if X.shape[0] > _MANY_ROWS else "exact",
+            normalize=False,
+            n_jobs=n_jobs,
+        )
+        embedding._fit(X, Y, rng)
+    else:
+        embedding = before.embedding._fit_again(X, Y, rng)
     with phase("label centroids"):
         centroids, lengths = label_centroids(csr_array(Y.T) @ X)
     counts = label_counts(Y)
