@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 
 from labelry.data import Dataset, read
 from labelry.estimator import LabelRanker
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import expected_calibration_error, inverse_propensity, psp_at_k
 from labelry.metrics.matching import Matched
 from labelry.metrics.scoring import CALIBRATION_BINS, calibration_error, calibration_totals

@@ -23,7 +23,7 @@ from labelry.data import Dataset, read
 from labelry.data.icd import icd10cm
 from labelry.data.labels import align
 from labelry.data.text import TextFeatures
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import (
     expected_calibration_error,
     inverse_propensity,

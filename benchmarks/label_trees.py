@@ -39,7 +39,7 @@ from labelry import (
 from labelry.data import TextFeatures, read
 from labelry.data.icd import icd10cm
 from labelry.estimator import LabelRanker
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import precision_at_k
 from labelry.state import fitted_attributes, pack
 from labelry.systems.tree_choice import choose_tree

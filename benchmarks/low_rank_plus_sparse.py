@@ -19,7 +19,7 @@ import numpy as np
 from labelry import Dataset, Rembrandt
 from labelry.data import read
 from labelry.decoders.correction import fit_correction, log_odds, out_of_fold
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import precision_at_k
 
 SETS = ("bibtex", "delicious", "deb-depends", "wordnet-hypernym")

@@ -16,7 +16,8 @@ import numpy as np
 from labelry.data import Dataset, read
 from labelry.decoders import Neighbours
 from labelry.embeddings import rembrandt
-from labelry.linalg.rows import Rows, scaled_rows
+from labelry.linalg.matrices import scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 from labelry.metrics import precision_at_k
 

@@ -25,7 +25,7 @@ from labelry import Rembrandt
 from labelry.data import read
 from labelry.decoders import Neighbours
 from labelry.decoders.vector_lists import make_lists
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 
 K = 100
 Search = Callable[[np.ndarray], np.ndarray]  # queries -> numbers of their K neighbours

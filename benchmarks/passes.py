@@ -16,8 +16,9 @@ from numba import njit
 from scipy.sparse import csr_array
 
 from labelry.linalg.kernels import scatter_rows
+from labelry.linalg.matrices import product
 from labelry.linalg.parallel import resolve_jobs, run, spans
-from labelry.linalg.rows import Rows, product
+from labelry.linalg.rows import Rows
 
 
 def power_law(n_rows: int, n_features: int, per_row: int, seed: int = 0) -> csr_array:

@@ -33,7 +33,7 @@ from scipy.sparse import csr_matrix, save_npz
 
 from labelry import __version__
 from labelry.data import Dataset, read, write
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import inverse_propensity, precision_at_k, psp_at_k
 
 DATASETS = "bibtex,delicious,deb-depends,wordnet-hypernym"

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 
 from labelry.data import read
 from labelry.decoders.rerank import as_probabilities, best_candidates, fit_reranker
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import expected_calibration_error, precision_at_k
 from labelry.metrics.matching import match
 from labelry.systems.blend import Blend

@@ -22,8 +22,9 @@ from scipy.sparse import csr_array
 from labelry import memory
 from labelry.decoders import least_squares_decoder
 from labelry.embeddings import rembrandt
+from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Rows, scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 
 N_TOPICS = 2_000

@@ -32,8 +32,9 @@ from labelry.data.labels import (
 from labelry.data.text import TextFeatures
 from labelry.errors import ModelError
 from labelry.linalg.blas import library_threads
+from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Block, Matrix, Rows, as_matrix, scaled_rows
+from labelry.linalg.rows import Block, Rows
 from labelry.metrics import precision_at_k
 from labelry.state import fitted_attributes, pack, set_fitted, storable, texts, unpack
 

@@ -12,7 +12,7 @@ from labelry.decoders.neighbours import (
     plain_neighbours,
     sparse_product,
 )
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 
 Z = np.random.default_rng(0).standard_normal((60, 6)).astype(np.float32)
 Y = random_array((60, 25), density=0.1, rng=1, format="csr", dtype=np.float32)

@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, random_array
 
 from labelry.linalg import kernels
+from labelry.linalg.matrices import add_cross, product
 from labelry.linalg.parallel import balanced_spans, run, spans
-from labelry.linalg.rows import Rows, add_cross, product
+from labelry.linalg.rows import Rows
 from labelry.linalg.topk import topk, topk_blocks
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}

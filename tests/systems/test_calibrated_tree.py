@@ -7,7 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from labelry.data.labels import label_counts
-from labelry.linalg.rows import Rows, scaled_rows
+from labelry.linalg.matrices import scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.metrics import expected_calibration_error
 from labelry.systems import calibrated_tree as module
 from labelry.systems.calibrated_tree import CalibratedTree, _without_lost_labels

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array, random_array
 
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.systems import hold_out
 from labelry.systems.hold_out import held_out_groups, held_out_rows, near_duplicates
 

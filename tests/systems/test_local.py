@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array, random_array
 
-from labelry.linalg.rows import Rows, scaled_rows
+from labelry.linalg.matrices import scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.progress import phase, shown
 from labelry.systems.local import (
     by_cluster,

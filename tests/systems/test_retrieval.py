@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, issparse
 
 from labelry.decoders.lexical import label_names
-from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.systems import retrieval
 from labelry.systems.retrieval import JUDGES, Retrievers, fit_retrievers, label_centroids
 

@@ -13,7 +13,7 @@ import labelry
 from labelry.data.dataset import Dataset
 from labelry.data.labels import indicator
 from labelry.estimator import encoded
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import expected_calibration_error
 from labelry.systems import tagger as module
 from labelry.systems.blend import Blend

@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 
 from labelry.checks import StoredCheck, check_at_least, check_positive
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.trees import Tree
 from labelry.trees.search import beam_search
 from labelry.trees.train import train_independent

@@ -13,8 +13,8 @@ from labelry.baselines.fastxml_kernels import split_node
 from labelry.checks import StoredCheck, check_at_least, check_positive
 from labelry.decoders.neighbours import all_votes, vote
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs, stream
-from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.progress import phase
 from labelry.trees.row_trees import RowForest, join_trees
 from labelry.trees.weights import as_csr, frozen

@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 
 from labelry.checks import StoredCheck, check_at_least, check_positive
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.trees import Tree, random_tree
 from labelry.trees.search import beam_search
 from labelry.trees.train import NodeTrainer, reach

@@ -16,8 +16,8 @@ from labelry.baselines.one_vs_rest import OneVsRest
 from labelry.checks import StoredCheck, check_at_least, check_positive
 from labelry.estimator import LabelRanker
 from labelry.linalg.kernels import topk_rows
+from labelry.linalg.matrices import Matrix, product, scaled_rows
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, stream
-from labelry.linalg.rows import Matrix, product, scaled_rows
 from labelry.linalg.topk import topk_blocks
 from labelry.metrics.matching import match
 from labelry.progress import phase

@@ -15,8 +15,8 @@ from labelry.estimator import LabelRanker
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import Loss
 from labelry.linalg.lanes import LANES, lane_zeros
+from labelry.linalg.matrices import Matrix, product, scaled_rows
 from labelry.linalg.parallel import resolve_jobs, stream
-from labelry.linalg.rows import Matrix, product, scaled_rows
 from labelry.linalg.topk import topk_blocks
 from labelry.progress import phase
 

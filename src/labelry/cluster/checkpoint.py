@@ -28,7 +28,8 @@ from labelry.data.shards import Shards
 from labelry.data.streams import open_output
 from labelry.errors import ModelError
 from labelry.estimator import LabelRanker
-from labelry.linalg.rows import Block, Cut, Matrix, Parts, StreamedRows, Work
+from labelry.linalg.matrices import Matrix
+from labelry.linalg.rows import Block, Cut, Parts, StreamedRows, Work
 from labelry.modelfile import array_views, map_file, read_sealed, seal
 from labelry.state import Arrays, pack, unpack
 

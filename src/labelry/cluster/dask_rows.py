@@ -31,15 +31,8 @@ from scipy.sparse import sparray
 from labelry.cluster.locations import as_location, fingerprint, open_location, some_shards
 from labelry.data.shards import ShardedRows, Shards
 from labelry.errors import DataError, LabelryError, MemoryBudgetError, MissingExtraError
-from labelry.linalg.rows import (
-    Block,
-    Cut,
-    Matrix,
-    Parts,
-    Work,
-    joined,
-    summed,
-)
+from labelry.linalg.matrices import Matrix, joined, summed
+from labelry.linalg.rows import Block, Cut, Parts, Work
 from labelry.memory import available, human
 from labelry.progress import phase
 

@@ -25,7 +25,7 @@ from labelry.data.shards import (
     shard_name,
 )
 from labelry.errors import DataError, MissingExtraError
-from labelry.linalg.rows import Matrix
+from labelry.linalg.matrices import Matrix
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/(/*)(.+)")
 

@@ -52,7 +52,7 @@ from labelry.data.streams import open_output
 from labelry.data.tables import TABLE_FORMATS
 from labelry.data.text import TextFeatures
 from labelry.errors import DataError
-from labelry.linalg.rows import Matrix, stacked
+from labelry.linalg.matrices import Matrix, stacked
 from labelry.modelfile import locked, seal
 from labelry.progress import phase
 

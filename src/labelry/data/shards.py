@@ -36,8 +36,9 @@ from labelry import memory as machine
 from labelry.data.dataset import Dataset, Features
 from labelry.data.text import TextFeatures
 from labelry.errors import DataError, ModelError
+from labelry.linalg.matrices import Matrix, consecutive_rows
 from labelry.linalg.parallel import balanced_spans, spans
-from labelry.linalg.rows import Block, Matrix, StreamedRows, consecutive_rows
+from labelry.linalg.rows import Block, StreamedRows
 from labelry.modelfile import array_views, map_file, plain_size, read_sealed
 
 MANIFEST, LABELS, FEATURES = "shards.json", "labels.json", "features.json"

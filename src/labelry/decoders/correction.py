@@ -35,8 +35,8 @@ from sklearn.linear_model import LogisticRegression
 
 from labelry.checks import StoredCheck
 from labelry.decoders import correction_kernels as kernels
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, spans, stream
-from labelry.linalg.rows import Matrix
 from labelry.linalg.topk import topk
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array, vstack
 
 from labelry.decoders.neighbours import Neighbours
 from labelry.linalg.clusters import nearest_centre
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 
 F32 = NDArray[np.float32]
 

@@ -12,8 +12,8 @@ from scipy.sparse import csr_array, vstack
 from labelry.checks import StoredCheck
 from labelry.decoders.evidence import sparse_inner_products
 from labelry.linalg.kernels import keep_best
+from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.linalg.parallel import balanced_spans, run
-from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
 from labelry.state import storable
 
 F32 = NDArray[np.float32]

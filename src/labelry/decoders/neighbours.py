@@ -13,8 +13,8 @@ from scipy.sparse import csr_array, issparse
 from labelry.checks import StoredCheck, check_at_least
 from labelry.decoders.vector_lists import VectorLists, make_lists
 from labelry.linalg.kernels import keep_best
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import balanced_spans, run, spans
-from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.linalg.topk import topk
 from labelry.progress import phase
 from labelry.state import storable

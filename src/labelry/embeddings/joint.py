@@ -24,7 +24,7 @@ from scipy.sparse import csr_array, hstack
 
 from labelry.embeddings.joint_kernels import adagrad_rows
 from labelry.embeddings.violations import Violations
-from labelry.linalg.rows import Matrix, product, scaled_rows
+from labelry.linalg.matrices import Matrix, product, scaled_rows
 from labelry.linalg.solve import LinearMap
 from labelry.progress import phase
 

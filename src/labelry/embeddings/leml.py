@@ -18,7 +18,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from labelry.linalg.rows import Block, Matrix, Rows, product
+from labelry.linalg.matrices import Matrix, product
+from labelry.linalg.rows import Block, Rows
 from labelry.linalg.sketch import gram
 from labelry.progress import phase
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array, eye_array
 
+from labelry.linalg.matrices import Matrix, product, scaled_rows
 from labelry.linalg.parallel import balanced_spans, run
-from labelry.linalg.rows import Matrix, Rows, product, scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.linalg.sketch import orthonormalize
 from labelry.linalg.solve import LinearMap, Ridge
 from labelry.linalg.topk import topk

@@ -25,8 +25,8 @@ from scipy.sparse import csc_array, csr_array
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import Loss, Sweeps, add_start, block_bounds, starting_alpha
 from labelry.linalg.lanes import LANES, lane_zeros
+from labelry.linalg.matrices import consecutive_rows, stacked
 from labelry.linalg.parallel import run
-from labelry.linalg.rows import consecutive_rows, stacked
 
 F32 = NDArray[np.float32]
 Part: TypeAlias = tuple[csr_array, csr_array]  # X (n, d) and T (n, n_labels) of some rows

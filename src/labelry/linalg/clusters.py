@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import stream
-from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.linalg.topk import topk
 
 I32 = NDArray[np.int32]

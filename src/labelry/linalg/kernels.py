@@ -1,6 +1,6 @@
 """Compiled loops over rows: what scipy and BLAS do not do well, and nothing else.
 
-Each kernel works on the span of rows it is given and releases the GIL; `labelry.linalg.rows`
+Each kernel works on the span of rows it is given and releases the GIL; `labelry.linalg.matrices`
 and its neighbours cut the spans and run them on threads. The tests hold each kernel against
 the numpy expression in the first line of its docstring.
 """

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, eigh, solve_triangular
 
-from labelry.linalg.rows import Matrix
+from labelry.linalg.matrices import Matrix
 
 F32 = NDArray[np.float32]
 Operator = Callable[[F32], F32]

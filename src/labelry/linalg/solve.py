@@ -23,8 +23,9 @@ from scipy.sparse import issparse
 
 from labelry.checks import StoredCheck
 from labelry.linalg import kernels
+from labelry.linalg.matrices import Matrix, product, stacked
 from labelry.linalg.parallel import run, spans
-from labelry.linalg.rows import Block, Matrix, Rows, product, stacked
+from labelry.linalg.rows import Block, Rows
 
 F32 = NDArray[np.float32]
 Method = Literal["auto", "cholesky", "dual", "cg"]

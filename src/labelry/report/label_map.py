@@ -12,7 +12,7 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from labelry.linalg.clusters import nearest_centre, unit_centres
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.topk import topk_blocks
 
 F32 = NDArray[np.float32]

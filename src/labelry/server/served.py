@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, vstack
 
 from labelry import modelfile
 from labelry.estimator import LabelRanker
-from labelry.linalg.rows import scaled_rows
+from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.topk import topk_blocks
 from labelry.server.label_search import LabelSearch
 from labelry.server.label_words import label_words, tree_of

@@ -16,8 +16,8 @@ from labelry.decoders.lexical import LabelNames, label_names
 from labelry.decoders.rerank import Kind, Reranker, as_probabilities, best_candidates, fit_reranker
 from labelry.decoders.strangers import StrangerReranker, fit_with_strangers, mean_with_strangers
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs, run
-from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match
 from labelry.progress import phase

@@ -14,7 +14,8 @@ from labelry.data.labels import label_counts
 from labelry.decoders.calibration import Calibration, calibrated, fit_calibration
 from labelry.decoders.rerank import best_candidates
 from labelry.estimator import LabelRanker
-from labelry.linalg.rows import Matrix, Rows, scaled_rows
+from labelry.linalg.matrices import Matrix, scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.metrics.matching import match
 from labelry.progress import phase
 from labelry.state import storable

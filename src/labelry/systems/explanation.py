@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from labelry.data.text import TextFeatures
 from labelry.decoders.evidence import PER_JUDGE
-from labelry.linalg.rows import Matrix
+from labelry.linalg.matrices import Matrix
 from labelry.systems.linear_tree import LinearLabelTree
 
 Feature = str | int

@@ -12,7 +12,8 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from labelry.linalg.rows import Block, Matrix, Rows, StreamedRows
+from labelry.linalg.matrices import Matrix
+from labelry.linalg.rows import Block, Rows, StreamedRows
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]

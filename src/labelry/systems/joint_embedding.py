@@ -16,8 +16,9 @@ from labelry.embeddings.laplacian import laplacian_eigenmaps
 from labelry.embeddings.rembrandt import rembrandt
 from labelry.embeddings.violations import LabelViolations, Negatives, Violations
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows, scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.linalg.solve import LinearMap, Ridge, usual_ridge
 from labelry.linalg.topk import topk_blocks
 from labelry.metrics import ndcg_at_k

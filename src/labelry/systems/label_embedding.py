@@ -27,8 +27,9 @@ from labelry.decoders import (
 )
 from labelry.embeddings import Embedding, PredictionCovariance, rembrandt, updated_rembrandt
 from labelry.estimator import LabelRanker, in_memory
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Block, Matrix, Rows, scaled_rows
+from labelry.linalg.rows import Block, Rows
 from labelry.linalg.sketch import Operator, estimated_trace
 from labelry.linalg.solve import LinearMap, Ridge, usual_ridge
 from labelry.metrics import precision_at_k

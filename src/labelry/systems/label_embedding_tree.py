@@ -12,8 +12,9 @@ from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.embeddings.joint import JointMap, random_start, unit_start
 from labelry.embeddings.violations import Paths, TreeViolations
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows
+from labelry.linalg.rows import Rows
 from labelry.systems.joint_embedding import RankingEmbedding, Start, rembrandt_start
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import beam_search_vectors

@@ -11,8 +11,9 @@ from scipy.sparse import csr_array, issparse
 
 from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows, scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.metrics import precision_at_k
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.search import LINKS, Link, beam_search

@@ -12,8 +12,9 @@ from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.decoders import LinearDecoder
 from labelry.embeddings.leml import LOSSES, Factors, KnownLabels, Objective, SquaredLoss, leml
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix, product, scaled_rows, with_constant
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows, product, scaled_rows, with_constant
+from labelry.linalg.rows import Rows
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]

@@ -17,8 +17,9 @@ from scipy.sparse import csr_array, issparse
 from threadpoolctl import threadpool_limits
 
 from labelry.linalg.clusters import cluster_sums, nearest_centre, unit_centres, unit_columns
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import stream
-from labelry.linalg.rows import Block, Matrix, Parts, Rows
+from labelry.linalg.rows import Block, Parts, Rows
 from labelry.progress import phase
 from labelry.trees.cluster import Sets, split_sets
 

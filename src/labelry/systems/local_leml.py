@@ -11,8 +11,9 @@ from scipy.sparse import csr_array
 from labelry import memory
 from labelry.checks import StoredCheck, check_at_least
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix, product, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows, product, scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.linalg.topk import topk_blocks
 from labelry.state import storable
 from labelry.systems.leml import LEML

@@ -22,8 +22,9 @@ from labelry.embeddings.moments.bounds import MomentStatistics
 from labelry.embeddings.moments.passes import Diagonal
 from labelry.embeddings.moments.topics import Topics
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Block, Matrix, Rows
+from labelry.linalg.rows import Block, Rows
 from labelry.linalg.topk import topk, topk_blocks
 
 F32 = NDArray[np.float32]

@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.decoders.neighbours import Neighbours, plain_neighbours
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from labelry.data.labels import align, encode_labels, indicator
 from labelry.data.text import TextFeatures
-from labelry.linalg.rows import Matrix, as_matrix
+from labelry.linalg.matrices import Matrix, as_matrix
 
 _FORMS = {
     "classes": "a class vector",

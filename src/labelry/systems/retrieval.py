@@ -23,7 +23,7 @@ from labelry.decoders.evidence import (
 from labelry.decoders.growth import widened, with_rows
 from labelry.decoders.lexical import LabelNames
 from labelry.decoders.neighbours import Neighbours, vote
-from labelry.linalg.rows import Matrix, scaled_rows
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
 from labelry.state import storable

@@ -14,8 +14,9 @@ from labelry.checks import StoredCheck, check_at_least
 from labelry.decoders.neighbours import Neighbours, all_votes, half_whitening, vote
 from labelry.embeddings.sleec import neighbour_gram, regress, svp
 from labelry.estimator import LabelRanker
+from labelry.linalg.matrices import Matrix, consecutive_rows, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows, consecutive_rows, scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.state import storable
 from labelry.systems.local import (
     by_cluster,

@@ -18,8 +18,9 @@ from labelry.data.labels import EncodedLabels
 from labelry.data.text import TextFeatures
 from labelry.decoders.growth import widened
 from labelry.estimator import LabelRanker, encoded, labels_of, rows_of
+from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, Rows, as_matrix, scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.state import storable
 from labelry.systems.blend import Blend
 from labelry.systems.calibrated_tree import CalibratedTree

@@ -12,7 +12,8 @@ from labelry.baselines import OneVsRest
 from labelry.checks import check_at_least, check_one_of
 from labelry.embeddings.rembrandt import rembrandt
 from labelry.estimator import in_memory
-from labelry.linalg.rows import Matrix, Rows
+from labelry.linalg.matrices import Matrix
+from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 from labelry.progress import phase
 from labelry.trees.hierarchy import Edges, hierarchy_tree

@@ -17,7 +17,7 @@ from labelry.data.labels import label_counts
 from labelry.data.text import TextFeatures
 from labelry.errors import LabelryError
 from labelry.estimator import LabelRanker, rows_of
-from labelry.linalg.rows import as_matrix, scaled_rows
+from labelry.linalg.matrices import as_matrix, scaled_rows
 from labelry.metrics import Evaluation
 from labelry.metrics.evaluation import RANKING_MEASURES
 from labelry.systems.hold_out import held_out_groups

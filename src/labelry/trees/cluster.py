@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, run, spans
-from labelry.linalg.rows import Matrix
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]

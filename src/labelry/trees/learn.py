@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
-from labelry.linalg.rows import Matrix, as_matrix, scaled_rows
 from labelry.linalg.spectral import affinity_eigenpairs
 from labelry.linalg.topk import topk_blocks
 from labelry.progress import phase

@@ -29,8 +29,9 @@ from labelry.linalg import dual_descent
 from labelry.linalg.block_descent import Group, train_by_blocks
 from labelry.linalg.dual_descent import Loss
 from labelry.linalg.lanes import LANES, lane_zeros
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import spans, stream
-from labelry.linalg.rows import Block, Matrix, Parts, Rows, StreamedRows
+from labelry.linalg.rows import Block, Parts, Rows, StreamedRows
 from labelry.progress import phase
 from labelry.trees.sparse_search import SHARPNESS
 from labelry.trees.sparse_weights import Chunk, SparseWeights, join_chunks, pack_chunk

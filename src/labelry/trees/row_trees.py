@@ -16,8 +16,8 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from labelry.checks import StoredCheck
 from labelry.linalg.clusters import unit_centres
+from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import balanced_spans, run
-from labelry.linalg.rows import Matrix, scaled_rows
 from labelry.state import storable
 from labelry.trees.cluster import Sets, split_sets
 from labelry.trees.weights import as_csr, frozen

@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, run, spans
-from labelry.linalg.rows import Matrix
 from labelry.trees.structure import Tree
 from labelry.trees.weights import NodeWeights, as_csr, frozen, score_children
 

@@ -6,8 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.prefetch import prefetch
-from labelry.linalg.rows import Matrix
 from labelry.trees.search import best_labels, push, push_once, sort, worse
 from labelry.trees.sparse_weights import FREE, SparseWeights, find_slot, first_slot, next_slot
 from labelry.trees.structure import Tree

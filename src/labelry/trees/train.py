@@ -15,8 +15,8 @@ from scipy.sparse import csr_array, issparse
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import Loss
 from labelry.linalg.lanes import LANES, lane_zeros
+from labelry.linalg.matrices import Matrix, product
 from labelry.linalg.parallel import run, spans, stream
-from labelry.linalg.rows import Matrix, product
 from labelry.progress import phase
 from labelry.trees.structure import Tree
 from labelry.trees.train_kernels import Moments, Shape, find_rivals, take_steps

@@ -16,8 +16,8 @@ from scipy.sparse import csr_array, issparse
 
 from labelry import memory
 from labelry.checks import StoredCheck
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.prefetch import LINE, prefetch
-from labelry.linalg.rows import Matrix
 from labelry.state import storable
 from labelry.trees.structure import Tree
 

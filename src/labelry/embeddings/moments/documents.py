@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from labelry.linalg.rows import Block, Matrix
+from labelry.linalg.matrices import Matrix
+from labelry.linalg.rows import Block
 
 F32 = NDArray[np.float32]
 

@@ -17,8 +17,9 @@ from scipy.linalg import eigh, svd
 from labelry.embeddings.moments.bounds import MomentStatistics
 from labelry.embeddings.moments.documents import Documents, documents
 from labelry.embeddings.moments.tensor import symmetrize, transform
+from labelry.linalg.matrices import add_cross, product, scatter
 from labelry.linalg.parallel import balanced_spans, run
-from labelry.linalg.rows import Block, Rows, add_cross, product, scatter
+from labelry.linalg.rows import Block, Rows
 from labelry.linalg.sketch import column_signs, gram, orthonormalize
 from labelry.progress import phase
 

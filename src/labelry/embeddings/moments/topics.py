@@ -12,7 +12,8 @@ from scipy.sparse import csr_array
 from labelry.checks import StoredCheck
 from labelry.embeddings.moments.documents import documents
 from labelry.embeddings.moments.passes import Counts
-from labelry.linalg.rows import Block, Rows, product, scatter
+from labelry.linalg.matrices import product, scatter
+from labelry.linalg.rows import Block, Rows
 from labelry.progress import phase
 from labelry.state import storable
 

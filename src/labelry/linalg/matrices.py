@@ -1,0 +1,172 @@
+"""Matrices that are sparse or dense: what every layer above does with them.
+
+A matrix is float32: a CSR array, or an array in C order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from typing import Any, TypeAlias, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse, vstack
+
+from labelry.linalg import kernels
+from labelry.linalg.parallel import balanced_spans, run, spans
+
+Matrix: TypeAlias = Any  # float32, csr_array or ndarray (scipy has no types)
+F32 = NDArray[np.float32]
+
+_NO_WEIGHTS = np.empty(0, dtype=np.float32)
+_WIDE = 128  # columns a thread should have to itself before columns are split, not rows
+
+
+def as_matrix(A: object) -> Matrix:
+    """A float32 CSR array with 32-bit indices where they fit, or a C-ordered float32 array."""
+    if not issparse(A):
+        return np.ascontiguousarray(A, dtype=np.float32)
+    csr = A if _is_csr(A) else csr_array(A, dtype=np.float32)
+    # The kernels do not check: an index out of range would write anywhere.
+    if csr.nnz and not 0 <= csr.indices.min() <= csr.indices.max() < csr.shape[1]:
+        raise ValueError(f"a sparse matrix of {csr.shape[1]} columns has an index out of range")
+    if not csr.has_canonical_format:
+        csr = csr.copy()  # what was given stays as it is
+        csr.sum_duplicates()
+    return csr
+
+
+def _is_csr(A: Any) -> TypeGuard[csr_array]:
+    """Whether A is of the type wanted; to make it anew takes longer than to rank a row."""
+    return isinstance(A, csr_array) and A.dtype == np.float32 and A.indices.dtype == np.int32
+
+
+def scaled_rows(A: Matrix) -> Matrix:
+    """Rows scaled to unit length; rows of zeros stay."""
+    if issparse(A):
+        scaled = copy(A)  # entries in the same places
+        scaled.data = kernels.unit_rows(A.indptr, A.data)
+        return scaled
+    # In double, as above: the square of 1e20 does not fit in float32, nor does that of 1e-25.
+    lengths = np.sqrt(np.einsum("ij,ij->i", A, A, dtype=np.float64))[:, None]
+    return np.divide(
+        A,
+        np.where(lengths > 0, lengths, 1),
+        dtype=np.float64,
+        casting="same_kind",
+        out=np.empty_like(A),
+    )
+
+
+def with_constant(A: Matrix) -> Matrix:
+    """A further, last column of ones."""
+    if not issparse(A):
+        return np.hstack([A, np.ones((A.shape[0], 1), dtype=np.float32)])
+    parts = kernels.append_column(A.indptr, A.indices, A.data, A.shape[1])
+    return csr_array(parts, shape=(A.shape[0], A.shape[1] + 1))
+
+
+def stacked(parts: list[Matrix]) -> Matrix:
+    """Matrices below one another; one alone is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    if issparse(parts[0]):
+        return csr_array(vstack(parts, format="csr"))
+    return np.concatenate(parts)
+
+
+def joined(pieces: Iterable[tuple[Matrix, Matrix]]) -> tuple[Matrix, Matrix]:
+    """X and Y of pieces, below one another."""
+    X, Y = zip(*pieces, strict=True)
+    return stacked(list(X)), stacked(list(Y))
+
+
+def summed(parts: Iterable[Matrix]) -> Matrix:
+    """The sum of sparse (or dense) matrices that come one after the other.
+
+    A part waits until what waits is not much smaller than the sum, which is copied each time.
+    """
+    sums: list[Matrix] = []
+    for part in parts:
+        sums.append(part)
+        while len(sums) > 1 and _stored(sums[-1]) >= _stored(sums[-2]) // 8:
+            last = sums.pop()
+            sums[-1] = sums[-1] + last
+    while len(sums) > 1:
+        last = sums.pop()
+        sums[-1] = sums[-1] + last
+    return sums[0]
+
+
+def _stored(A: Matrix) -> int:
+    return int(A.nnz if issparse(A) else A.size)
+
+
+def consecutive_rows(A: csr_array, first: int, last: int) -> csr_array:
+    """``A[first:last]`` that shares the entries of A: scipy would copy them."""
+    indptr = A.indptr[first : last + 1]
+    entries = slice(indptr[0], indptr[-1])
+    parts = (A.data[entries], A.indices[entries], indptr - indptr[0])
+    return csr_array(parts, shape=(last - first, A.shape[1]))
+
+
+def product(A: Matrix, M: F32, n_jobs: int = 1) -> F32:
+    """A @ M for CSR or dense A and dense M."""
+    M = np.ascontiguousarray(M, dtype=np.float32)
+    if not issparse(A):
+        return A @ M
+    out = np.empty((A.shape[0], M.shape[1]), dtype=np.float32)
+    tasks = [
+        (A.indptr, A.indices, A.data, M, out, row0, row1, 0, M.shape[1], 0)
+        for row0, row1 in balanced_spans(A.indptr, n_jobs)
+    ]
+    run(kernels.multiply_rows, tasks, n_jobs)
+    return out
+
+
+def add_cross(A: Matrix, B: Matrix, weights: F32 | None, M: F32, out: F32, n_jobs: int) -> None:
+    """``out += A.T @ diag(weights) @ (B @ M)``."""
+    if issparse(A) and issparse(B):
+        _add_cross_sparse(A, B, _NO_WEIGHTS if weights is None else weights, M, out, n_jobs)
+        return
+    # One factor is dense: BLAS does its half, in row blocks of about 4 MB.
+    step = max(256, (1 << 20) // max(M.shape[1], 1))
+    for start in range(0, A.shape[0], step):
+        part = slice(start, start + step)
+        Z = product(B[part], M, n_jobs)
+        if weights is not None:
+            Z *= weights[part, None]
+        if issparse(A):
+            scatter(A[part], Z, out, n_jobs)
+        else:
+            out += A[part].T @ Z
+
+
+def _add_cross_sparse(
+    A: csr_array, B: csr_array, weights: F32, M: F32, out: F32, n_jobs: int
+) -> None:
+    """Threads take columns where each gets enough of them, otherwise rows with own sums."""
+    n_column_parts = max(1, min(n_jobs, M.shape[1] // _WIDE))
+    n_row_parts = max(1, n_jobs // n_column_parts)
+    columns = spans(M.shape[1], n_column_parts)
+    rows = balanced_spans(A.indptr + B.indptr, n_row_parts)
+    csr = (A.indptr, A.indices, A.data, B.indptr, B.indices, B.data, weights)
+    sums = [out] + [np.zeros_like(out) for _ in rows[1:]]
+    tasks = [
+        (*csr, M, total, row0, row1, col0, col1)
+        for col0, col1 in columns
+        for total, (row0, row1) in zip(sums, rows, strict=True)
+    ]
+    run(kernels.cross_rows, tasks, n_jobs)
+    for extra in sums[1:]:
+        out += extra
+
+
+def scatter(A: csr_array, Z: F32, out: F32, n_jobs: int) -> None:
+    """``out += A.T @ Z``, each thread with columns of its own."""
+    csr = (A.indptr, A.indices, A.data)
+    tasks = [
+        (*csr, Z, out, 0, A.shape[0], col0, col1, 0) for col0, col1 in spans(Z.shape[1], n_jobs)
+    ]
+    run(kernels.scatter_rows, tasks, n_jobs)

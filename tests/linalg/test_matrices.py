@@ -1,0 +1,79 @@
+"""Sparse or dense: the kinds that are taken, scaling, sums, consecutive rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import coo_array, csr_array, csr_matrix, random_array
+
+from labelry.linalg.matrices import as_matrix, consecutive_rows, scaled_rows, summed, with_constant
+from labelry.linalg.rows import Rows
+
+X = random_array(
+    (53, 17), density=0.3, random_state=np.random.default_rng(0), format="csr", dtype=np.float32
+)
+
+
+@pytest.mark.parametrize("kind", [csr_matrix, coo_array, lambda A: A.tocsc()])
+def test_every_sparse_kind_becomes_csr_array(kind) -> None:
+    matrix = as_matrix(kind(X.astype(np.float64)))
+    assert isinstance(matrix, csr_array)
+    assert matrix.dtype == np.float32
+    assert_allclose(matrix.toarray(), X.toarray())
+
+
+def test_what_is_given_stays_as_it_is() -> None:
+    given = csr_array((np.ones(3, np.float32), [2, 0, 0], [0, 3]), shape=(1, 3))
+    assert as_matrix(given).toarray().tolist() == [[2, 0, 1]]
+    assert given.indices.tolist() == [2, 0, 0]
+    assert np.shares_memory(as_matrix(X).data, X.data)  # no copy where none is needed
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_index_out_of_range_is_refused(index: int) -> None:
+    bad = csr_array((np.ones(1, np.float32), [0], [0, 1]), shape=(1, 3))
+    bad.indices[0] = index
+    with pytest.raises(ValueError, match="matrix of 3 columns has an index out of range"):
+        Rows(bad)
+
+
+def test_consecutive_rows_share_their_entries() -> None:
+    A = csr_array(np.arange(12, dtype=np.float32).reshape(4, 3))
+    part = consecutive_rows(A, 1, 3)
+    assert_array_equal(part.toarray(), A.toarray()[1:3])
+    assert np.shares_memory(part.data, A.data)
+    assert consecutive_rows(A, 4, 4).shape == (0, 3)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_sum_of_parts(dense: bool) -> None:
+    parts = [A.toarray() if dense else A for A in (X, 2 * X, X[:, ::-1], X, 0 * X)]
+    total = summed(iter(parts))
+    expected = 4 * X.toarray() + X.toarray()[:, ::-1]
+    assert_allclose(total if dense else total.toarray(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_with_constant(dense: bool) -> None:
+    A = X.copy()
+    A.data[A.indptr[3] : A.indptr[5]] = 0  # rows without features
+    A.eliminate_zeros()
+    wide = with_constant(A.toarray() if dense else A)
+    assert wide.dtype == np.float32
+    result = wide if dense else wide.toarray()
+    assert_array_equal(result, np.hstack([A.toarray(), np.ones((53, 1))]))
+    assert dense or wide.has_canonical_format
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("factor", [1e-40, 1e-30, 1e-20, 1.0, 1e20, 1e37])
+def test_rows_of_any_size_get_unit_length(factor: float, dense: bool) -> None:
+    A = np.array([[3, 0, 4], [0, 0, 0], [0, -2, 0]], dtype=np.float32) * np.float32(factor)
+    unit = scaled_rows(A if dense else csr_array(A))
+    expected = [[0.6, 0, 0.8], [0, 0, 0], [0, -1, 0]]
+    assert unit.dtype == np.float32
+    # Numbers below 1e-38 have fewer digits.
+    assert_allclose(
+        unit if dense else unit.toarray(), expected, atol=1e-4 if factor < 1e-38 else 1e-6
+    )
