@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import labelry
-from labelry import modelfile
+from labelry import modelfile, sealed
 from labelry.errors import ModelError
 from labelry.systems import SYSTEMS
 
@@ -57,7 +57,7 @@ def test_every_format_that_is_read_has_models(tmp_path: Path) -> None:
     header = json.loads((directory / modelfile.MODEL).read_bytes())
     del header["crc32"]
     for version in range(modelfile.FORMAT_VERSION + 2):
-        content = modelfile.seal(header | {"format_version": version})
+        content = sealed.seal(header | {"format_version": version})
         (directory / modelfile.MODEL).write_bytes(content)
         assert is_read(directory) == bool(list(FIXTURES.glob(f"format-{version}/*.zip"))), (
             f"there must be models of format {version} in tests/fixtures just if labelry reads it; "

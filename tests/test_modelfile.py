@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import SafetensorError
 
-from labelry import __version__, modelfile
+from labelry import __version__, modelfile, replacing, sealed
 from labelry.errors import ModelError
 
 FILES = ["arrays.safetensors", "labels.json", "model.json", "state.json"]
@@ -86,7 +86,7 @@ def seal(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
     header = json.loads((path / "model.json").read_bytes())
     del header["crc32"]
     edit(header)
-    (path / "model.json").write_bytes(modelfile.seal(header))
+    (path / "model.json").write_bytes(sealed.seal(header))
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_existing_model_needs_force(path: Path) -> None:
 
 
 def test_replaced_without_exchange(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modelfile, "_exchange", lambda a, b: False)
+    monkeypatch.setattr(replacing, "_exchange", lambda a, b: False)
     save(path, 2, force=True)
     assert value_of(modelfile.load(path)) == 2
     assert os.listdir(path.parent) == ["knee.labelry"]
@@ -664,7 +664,7 @@ def test_disk_full_at_every_sync(
     path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(modelfile, "_exchange", lambda a, b: False)
+        monkeypatch.setattr(replacing, "_exchange", lambda a, b: False)
     sync = os.fsync
     found = []
     for failing in range(100):
@@ -688,7 +688,7 @@ def test_disk_full_at_every_sync(
     assert value_of(modelfile.load(path)) == 2
 
 
-@pytest.mark.parametrize("function", ["save_file", "_write", "_checksums", "_place"])
+@pytest.mark.parametrize("function", ["save_file", "write", "_checksums", "place"])
 @pytest.mark.parametrize(
     "error", [SafetensorError("no space"), PermissionError(errno.EACCES, "no space")]
 )
@@ -729,7 +729,7 @@ def test_failed_rename_brings_the_old_model_back(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", fail)
-    monkeypatch.setattr(modelfile, "_exchange", lambda a, b: False)
+    monkeypatch.setattr(replacing, "_exchange", lambda a, b: False)
     with pytest.raises(ModelError, match="Operation not permitted"):
         save(path, 2, force=True)
     assert value_of(modelfile.load(path)) == 1
@@ -770,7 +770,7 @@ CRASHES = f"""
 import os, shutil, signal, sys
 from pathlib import Path
 import numpy as np
-from labelry import modelfile
+from labelry import modelfile, replacing
 
 {inspect.getsource(save)}
 root, scheme = Path(sys.argv[1]), sys.argv[2]
@@ -800,7 +800,7 @@ def die_at(point):
     modelfile.save_file = half_written
     for name in ("fsync", "rename", "mkdir", "unlink", "rmdir", "chmod"):
         wrap(os, name)
-    wrap(modelfile, "_exchange")
+    wrap(replacing, "_exchange")
 
 for point in range(1, 200):
     directory = root / str(point)
@@ -808,7 +808,7 @@ for point in range(1, 200):
     if scheme != "first":
         save(directory / "m", 1)
     if scheme == "swap":
-        modelfile._exchange = lambda a, b: False
+        replacing._exchange = lambda a, b: False
     child = os.fork()
     if child == 0:
         try:
@@ -865,7 +865,7 @@ def test_killed_at_every_point(tmp_path: Path, scheme: str) -> None:
 
 
 def test_directory_of_a_running_save_is_left_alone(path: Path) -> None:
-    with modelfile._staging(path, force=True) as running:
+    with replacing.staged(path, lambda target: None) as running:
         save(path, 2, force=True)
         assert running.is_dir()
     assert hidden(path.parent) == []
@@ -889,7 +889,7 @@ def test_replaced_while_loading(
 ) -> None:
     """The header of the old model is never joined with the arrays of the new one."""
     if not exchange:
-        monkeypatch.setattr(modelfile, "_exchange", lambda a, b: False)
+        monkeypatch.setattr(replacing, "_exchange", lambda a, b: False)
 
     def replace(value: int) -> None:  # no checksum but that of the array's data tells them apart
         modelfile.save(
@@ -919,7 +919,7 @@ def test_replaced_while_loading(
 
 def test_savers_and_readers_at_once(path: Path) -> None:
     save(path.with_name("other"), 2)
-    if not modelfile._exchange(path, path.with_name("other")):
+    if not replacing._exchange(path, path.with_name("other")):
         pytest.skip("this filesystem cannot exchange two names")
     errors: list[BaseException] = []
 

@@ -16,34 +16,18 @@ against someone who changes a model on purpose. ``model.json`` must be, byte for
 these files: the same model gives the same bytes. What took how long is in ``training.json``, which
 `load` does not read.
 
-**How a save survives a crash.** The files are written to a hidden sibling directory
-(``.NAME.labelry-tmp-*``) and synced. Then one rename puts it in place. To replace a model, the
-two directories are exchanged in one step (Linux ``renameat2``) and the old one, now under
-the hidden name, is deleted. Where the system cannot exchange, the old model first moves to
-``.NAME.labelry-old``; a crash before the new one has its place leaves only that, so `load` reads it
-when the path itself is missing, and the next `save` moves it back before anything else.
-
-A saver holds a lock (``flock``) on its hidden directory, which ends with the process: a hidden
-directory without lock is what a crash left, and the next save to that path deletes it. The
-parent directory is locked while names change, so that savers of one path take turns. Saving
-needs a POSIX system; loading does not.
+`labelry.replacing` says how a save survives a crash. Saving needs a POSIX system; loading does not.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import json
 import math
-import mmap
 import os
-import secrets
-import shutil
-import stat
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,18 +41,25 @@ from labelry._version import __version__
 from labelry.errors import ModelError
 from labelry.linalg import parallel
 from labelry.progress import current_record
+from labelry.replacing import backup, place, read_stable, staged, sync, write
+from labelry.sealed import (
+    DTYPES,
+    MOST_HEADER,
+    decode,
+    decode_layout,
+    encode,
+    map_file,
+    plain_size,
+    read_sealed,
+    reason,
+    seal,
+)
 
 FORMAT = "labelry-model"
 FORMAT_VERSION = 1
 
 MODEL, STATE, LABELS, ARRAYS = "model.json", "state.json", "labels.json", "arrays.safetensors"
 TRAINING = "training.json"
-
-_MOST_HEADER = 1 << 28  # bytes of a header; other files say in it how large they are
-
-_DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"}
-_DTYPES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
-_DTYPES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
 
 # An array has one checksum per piece of this size (part of the format), so that all processors
 # can work on one large array.
@@ -154,9 +145,9 @@ def save(
     """
     target = Path(os.path.realpath(path))
     names = None if label_names is None else _plain_names(label_names)
-    contents = {STATE: _encode(dict(state), "state")}
+    contents = {STATE: encode(dict(state), "state")}
     if names is not None:
-        contents[LABELS] = _encode(names, "label_names")
+        contents[LABELS] = encode(names, "label_names")
     stored = {name: _storable(name, array) for name, array in arrays.items()}
     header = {
         "format": FORMAT,
@@ -166,15 +157,16 @@ def save(
         "parameters": dict(parameters),
         "n_labels": None if names is None else len(names),
     }
-    _encode(header, "parameters")  # a bad parameter is reported before anything is written
+    encode(header, "parameters")  # a bad parameter is reported before anything is written
     try:
-        with _staging(target, force) as staging:
+        check = partial(_check_free, force=force)
+        with staged(target, check) as staging:
             if (record := current_record()) is not None:
-                _write(staging / TRAINING, _encode(record.as_dict(), TRAINING))
+                write(staging / TRAINING, encode(record.as_dict(), TRAINING))
             _write_files(staging, header, contents, stored)
-            _place(staging, target, force)
+            place(staging, target, check)
     except (OSError, SafetensorError, UnicodeEncodeError) as error:
-        raise ModelError(f"cannot save the model to {target}: {_reason(error)}") from error
+        raise ModelError(f"cannot save the model to {target}: {reason(error)}") from error
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = True) -> ModelFile:
@@ -208,7 +200,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> ModelFile:
             verified=verify,
         )
 
-    return _read_stable(path, read)
+    return read_stable(path, read)
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -217,7 +209,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     Files must be there in full length; their content is not checked (`load` does that). "training"
     is there where it was recorded: see `training`; or ``{"damaged": why}``.
     """
-    header, size = _read_stable(path, _read_header)
+    header, size = read_stable(path, _read_header)
     arrays = {
         name: {"dtype": entry["dtype"], "shape": entry["shape"], "bytes": _n_bytes(entry)}
         for name, entry in header["arrays"].items()
@@ -245,16 +237,16 @@ def training(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
     def read(directory: Path) -> dict[str, Any] | None:
         try:
-            plain_size(directory / TRAINING, _MOST_HEADER)
+            plain_size(directory / TRAINING, MOST_HEADER)
         except FileNotFoundError:
             return None
         raw = (directory / TRAINING).read_bytes()
-        found = _decode(raw, directory / TRAINING)
+        found = decode(raw, directory / TRAINING)
         if not _is_record(found):
             raise ModelError(f"{directory / TRAINING} is damaged: it is no record of a training")
         return found
 
-    return _read_stable(path, read)
+    return read_stable(path, read)
 
 
 def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -266,37 +258,12 @@ def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> None
     try:
         _check_free(target, force)
         if not target.exists():
-            _check_free(_backup(target), force)
+            _check_free(backup(target), force)
         parent = next(parent for parent in target.parents if parent.exists())
     except OSError as error:
-        raise ModelError(f"cannot save the model to {target}: {_reason(error)}") from error
+        raise ModelError(f"cannot save the model to {target}: {reason(error)}") from error
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise ModelError(f"cannot save the model to {target}: {parent} is no writable directory")
-
-
-# ---- content: Python values <-> files -------------------------------------------------------
-
-
-def _encode(value: object, what: str) -> bytes:
-    """Strict JSON in ASCII, items on lines of their own; the same value gives the same bytes."""
-    try:
-        _check_keys(value)
-        text = json.dumps(value, allow_nan=False, separators=(",\n", ": "))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ModelError(f"{what} cannot be stored as JSON: {error}") from error
-    return text.encode("ascii") + b"\n"
-
-
-def _check_keys(value: object) -> None:
-    """Refuse keys that JSON would silently turn into strings."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} is not a string")
-            _check_keys(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _check_keys(item)
 
 
 def _plain_names(label_names: Sequence[Any] | NDArray[Any]) -> list[str] | list[int]:
@@ -312,8 +279,8 @@ def _plain_names(label_names: Sequence[Any] | NDArray[Any]) -> list[str] | list[
 def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """`array` as safetensors wants it: little-endian and C-contiguous, copied only if it is not."""
     array = np.asarray(array)
-    if array.dtype.name not in _DTYPES.values():
-        allowed = ", ".join(_DTYPES.values())
+    if array.dtype.name not in DTYPES.values():
+        allowed = ", ".join(DTYPES.values())
         raise ModelError(f"array {name!r} has dtype {array.dtype}; a model file holds {allowed}")
     if name == "__metadata__":
         raise ModelError("no array can have the name '__metadata__', which safetensors reserves")
@@ -341,12 +308,12 @@ def _write_files(
 ) -> None:
     files = {}
     for name, content in contents.items():
-        _write(directory / name, content)
+        write(directory / name, content)
         files[name] = {"bytes": len(content), "crc32": zlib.crc32(content)}
     save_file(arrays, directory / ARRAYS)
     # safetensors 0.8 ignores the umask and lets only the owner read what it writes.
     (directory / ARRAYS).chmod((directory / STATE).stat().st_mode & 0o777)
-    _sync(directory / ARRAYS)
+    sync(directory / ARRAYS)
     with open(directory / ARRAYS, "rb") as file:
         prefix = file.read(8)
         layout = prefix + file.read(int.from_bytes(prefix, "little"))
@@ -356,80 +323,8 @@ def _write_files(
         name: {"dtype": array.dtype.name, "shape": list(array.shape), "crc32": sums[name]}
         for name, array in arrays.items()
     }
-    _write(directory / MODEL, seal(header | {"arrays": table, "files": files}))
-    _sync(directory)
-
-
-def seal(header: dict[str, Any]) -> bytes:
-    """Encode a header with, last, its checksum; `read_sealed` gives it back."""
-    return _encode(header | {"crc32": zlib.crc32(_encode(header, MODEL))}, MODEL)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some filesystems cannot sync a directory
-            raise
-    finally:
-        os.close(descriptor)
-
-
-# ---- reading --------------------------------------------------------------------------------
-
-
-def read_sealed(file: Path, format: str, version: int, kind: str) -> dict[str, Any]:
-    """Return what `seal` wrote, for a `format` of at most this `version`.
-
-    Raises
-    ------
-    ModelError
-        Says that the directory of the file is not `kind`, of a newer format, or damaged.
-    """
-    directory = file.parent
-    try:
-        plain_size(file, _MOST_HEADER)
-        raw = file.read_bytes()
-    except FileNotFoundError as error:
-        raise ModelError(f"{directory} is not {kind}: it has no {file.name}") from error
-    header = _decode(raw, file)
-    if not isinstance(header, dict) or header.get("format") != format:
-        raise ModelError(f"{directory} is not {kind}: its {file.name} is of something else")
-    found = header.get("format_version")
-    if isinstance(found, int) and found > version:
-        raise ModelError(
-            f"{directory} was made by a newer labelry (format {found}); this one reads up to "
-            f"{version}: upgrade labelry"
-        )
-    try:
-        content = {key: value for key, value in header.items() if key != "crc32"}
-        sealed = seal(content)
-    except ModelError as error:  # NaN, which json.loads takes
-        raise ModelError(f"{file} is damaged: it is not strict JSON") from error
-    if raw != sealed:
-        raise ModelError(f"{file} is damaged: its checksum differs")
-    return content
-
-
-def plain_size(file: Path, most: int | None = None) -> int:
-    """Size of a file, if it is one: a link could lead out of the directory, a pipe never end."""
-    found = file.lstat()
-    if not stat.S_ISREG(found.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no file"
-        raise ModelError(f"{file} is {kind}; expected a file in the directory itself")
-    if most is not None and found.st_size > most:
-        raise ModelError(
-            f"{file} is damaged: it has {found.st_size} bytes, expected at most {most}"
-        )
-    return found.st_size
+    write(directory / MODEL, seal(header | {"arrays": table, "files": files}))
+    sync(directory)
 
 
 def _read_header(directory: Path) -> tuple[dict[str, Any], int]:
@@ -459,7 +354,7 @@ def _find_problem(header: dict[str, Any]) -> str | None:
     for name, entry in header["arrays"].items():
         if not has(entry, dtype=str, shape=list, crc32=list):
             return f"array {name!r} lacks dtype, shape or checksums"
-        if entry["dtype"] not in _DTYPES.values() or not _is_shape(entry["shape"]):
+        if entry["dtype"] not in DTYPES.values() or not _is_shape(entry["shape"]):
             return f"array {name!r} has no valid dtype and shape"
     expected = {STATE, ARRAYS} | (set() if header["n_labels"] is None else {LABELS})
     if set(header["files"]) != expected:
@@ -511,18 +406,11 @@ def _check_sizes(directory: Path, sizes: dict[str, int]) -> None:
             )
 
 
-def _decode(raw: bytes, path: Path) -> Any:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged: it is not JSON") from error
-
-
 def _read_json(directory: Path, name: str, header: dict[str, Any]) -> Any:
     raw = (directory / name).read_bytes()
     if zlib.crc32(raw) != header["files"][name]["crc32"]:
         raise ModelError(f"{directory / name} is damaged: its checksum differs")
-    value = _decode(raw, directory / name)
+    value = decode(raw, directory / name)
     is_right = (
         isinstance(value, list)
         and len(value) == header["n_labels"]
@@ -535,26 +423,6 @@ def _read_json(directory: Path, name: str, header: dict[str, Any]) -> Any:
     return value
 
 
-def map_file(path: Path) -> mmap.mmap:
-    """Map a file into memory; what is written to the memory never reaches the file."""
-    with open(path, "rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-
-
-def array_views(mapped: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
-    """Return views of a mapped file that safetensors wrote and a checksum found whole."""
-    start = 8 + int.from_bytes(mapped[:8], "little")
-    return {
-        name: np.ndarray(
-            entry["shape"],
-            _DTYPES[entry["dtype"]],
-            buffer=mapped,
-            offset=start + entry["data_offsets"][0],
-        )
-        for name, entry in _decode_layout(mapped[8:start], path)
-    }
-
-
 def _map_arrays(path: Path, header: dict[str, Any]) -> dict[str, NDArray[Any]]:
     """Return views of the mapped file; safetensors' own reader would copy every array."""
     mapped = map_file(path)
@@ -563,7 +431,7 @@ def _map_arrays(path: Path, header: dict[str, Any]) -> dict[str, NDArray[Any]]:
         raise ModelError(f"{path} is damaged: the checksum of its header differs")
     arrays: dict[str, NDArray[Any]] = {}
     end = start
-    for name, entry in _decode_layout(mapped[8:start], path):
+    for name, entry in decode_layout(mapped[8:start], path):
         said = header["arrays"].get(name)
         # Arrays follow one another without gaps, the widest dtype first, so each is aligned.
         begin, end = end, end + (_n_bytes(said) if said else 0)
@@ -576,17 +444,9 @@ def _map_arrays(path: Path, header: dict[str, Any]) -> dict[str, NDArray[Any]]:
     return {name: arrays[name] for name in header["arrays"]}
 
 
-def _decode_layout(raw: bytes, path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """List the arrays of a safetensors header with dtype, shape and place, in file order."""
-    try:
-        return sorted(json.loads(raw).items(), key=lambda item: item[1]["data_offsets"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged: its header is not that of safetensors") from error
-
-
 def _layout_entry(said: dict[str, Any], begin: int) -> dict[str, Any]:
     """Return what a safetensors header says of an array that begins at `begin`."""
-    code = next(code for code, dtype in _DTYPES.items() if dtype == said["dtype"])
+    code = next(code for code, dtype in DTYPES.items() if dtype == said["dtype"])
     offsets = [begin, begin + _n_bytes(said)]
     return {"dtype": code, "shape": said["shape"], "data_offsets": offsets}
 
@@ -595,100 +455,6 @@ def _verify(path: Path, arrays: dict[str, NDArray[Any]], header: dict[str, Any])
     for name, found in _checksums(arrays).items():
         if found != header["arrays"][name]["crc32"]:
             raise ModelError(f"{path} is damaged: the checksum of array {name!r} differs")
-
-
-def _read_stable(path: str | os.PathLike[str], read: Callable[[Path], T]) -> T:
-    """`read` the model directory; again if a save replaced it meanwhile."""
-    while True:
-        located = _locate(path)
-        try:
-            result = read(located[0])
-        except (ModelError, OSError) as error:
-            if _locate(path) != located:
-                continue
-            if isinstance(error, ModelError):
-                raise
-            where = error.filename or located[0]
-            raise ModelError(f"cannot read {where}: {_reason(error)}") from error
-        if _locate(path) == located:
-            return result
-
-
-def _locate(path: str | os.PathLike[str]) -> tuple[Path, tuple[int, ...]]:
-    """Return the directory to read, and an identity that changes when another replaces it."""
-    target = Path(os.path.realpath(path))
-    # The path twice: a save may put the new model there while we look for the old one.
-    for directory in (Path(path), _backup(target), Path(path)):
-        try:
-            found = directory.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            raise ModelError(f"cannot read {directory}: {_reason(error)}") from error
-        if not stat.S_ISDIR(found.st_mode):
-            raise ModelError(f"{directory} is a file; a labelry model is a directory")
-        return directory, (found.st_dev, found.st_ino, found.st_ctime_ns)
-    raise ModelError(f"there is no model at {path}: the path does not exist")
-
-
-# ---- putting a directory in its place -------------------------------------------------------
-
-
-def _backup(target: Path) -> Path:
-    return target.parent / f".{target.name}.labelry-old"
-
-
-@contextmanager
-def _staging(target: Path, force: bool) -> Iterator[Path]:
-    """Make a hidden directory beside `target`; whatever has that name at the end is deleted."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{target.name}.labelry-tmp-"
-    staging = target.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
-    with ExitStack() as stack:
-        with locked(target.parent):
-            _recover(target)
-            for sibling in target.parent.iterdir():
-                if sibling.name.startswith(prefix):
-                    _remove_abandoned(sibling)
-            _check_free(target, force)
-            staging.mkdir()
-            stack.callback(shutil.rmtree, staging, ignore_errors=True)
-            stack.enter_context(locked(staging))
-        yield staging
-
-
-@contextmanager
-def locked(directory: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a directory; yields False if it cannot be had."""
-    import fcntl  # Windows has none, and can still load models
-
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            held = True
-        except OSError:  # another has it, or the filesystem (some network ones) has no such locks
-            held = False
-        yield held
-    finally:
-        os.close(descriptor)
-
-
-def _remove_abandoned(staging: Path) -> None:
-    # Its owner may be deleting it, or be another user: either is no reason not to save.
-    with suppress(OSError), locked(staging, wait=False) as held:
-        if held:
-            shutil.rmtree(staging, ignore_errors=True)
-
-
-def _recover(target: Path) -> None:
-    """Finish what a crashed `_swap` left; call it with the parent locked."""
-    if not _backup(target).exists():
-        return
-    if target.exists():
-        shutil.rmtree(_backup(target))
-    else:
-        os.rename(_backup(target), target)
 
 
 def _check_free(target: Path, force: bool) -> None:
@@ -705,44 +471,9 @@ def _check_free(target: Path, force: bool) -> None:
     header = None
     if MODEL in names:
         with suppress(ModelError):
-            header = _decode((target / MODEL).read_bytes(), target / MODEL)
+            header = decode((target / MODEL).read_bytes(), target / MODEL)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelError(f"{target} is not a labelry model and is not replaced: remove it first")
     foreign = sorted(names - {MODEL, STATE, LABELS, ARRAYS, TRAINING})
     if foreign:
         raise ModelError(f"{target} is not replaced: it also holds {', '.join(foreign)}")
-
-
-def _place(staging: Path, target: Path, force: bool) -> None:
-    """Give the finished directory its name; an old model takes the name of `staging`."""
-    with locked(target.parent):
-        _recover(target)
-        _check_free(target, force)
-        if target.exists() and os.listdir(target):
-            if not _exchange(staging, target):
-                _swap(staging, target)
-        else:
-            os.rename(staging, target)
-        _sync(target.parent)
-
-
-def _exchange(a: Path, b: Path) -> bool:
-    """Exchange two names in one step; False if the system or the filesystem cannot."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    at_cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE in <fcntl.h>, <linux/fs.h>
-    return rename is not None and rename(at_cwd, bytes(a), at_cwd, bytes(b), exchange) == 0
-
-
-def _swap(staging: Path, target: Path) -> None:
-    """As `_exchange`, in steps that `_recover` and `_locate` can make good after a crash."""
-    os.rename(target, _backup(target))
-    try:
-        os.rename(staging, target)
-    except OSError:
-        os.rename(_backup(target), target)
-        raise
-    os.rename(_backup(target), staging)
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

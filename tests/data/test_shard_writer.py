@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 
-from labelry import modelfile
+from labelry import replacing, sealed
 from labelry.data import Dataset, TextFeatures, read, write
 from labelry.data import files as files_module
 from labelry.data.npz import write_npz
@@ -174,7 +174,7 @@ def test_another_input_is_not_mixed_in(texts: Path, tmp_path: Path) -> None:
     manifest = json.loads((out / "shards.json").read_text())
     del manifest["crc32"]
     manifest["complete"] = False
-    (out / "shards.json").write_bytes(modelfile.seal(manifest))
+    (out / "shards.json").write_bytes(sealed.seal(manifest))
     with pytest.raises(DataError, match=r"begun with another input \(texts.jsonl, .* options\)"):
         write_shards(texts, out, label_column="", shard_bytes=3000)
     with texts.open("a") as file:
@@ -187,7 +187,7 @@ def test_another_input_is_not_mixed_in(texts: Path, tmp_path: Path) -> None:
 def test_two_at_once_are_refused(texts: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with (
-        modelfile.locked(tmp_path / "out"),
+        replacing.locked(tmp_path / "out"),
         pytest.raises(DataError, match="another process is writing shards to it"),
     ):
         write_shards(texts, tmp_path / "out")

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import random_array
 
-from labelry import modelfile
+from labelry import sealed
 from labelry.data import Dataset, read, read_blocks, recognise, write
 from labelry.data.shard_writer import write_shards
 from labelry.data.shards import Shards, open_shards
@@ -164,7 +164,7 @@ def test_what_is_not_ours_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"its shards\.json is of something else"):
         open_shards(tmp_path)
     newer = {"format": "labelry-shards", "format_version": 2}
-    (tmp_path / "shards.json").write_bytes(modelfile.seal(newer))
+    (tmp_path / "shards.json").write_bytes(sealed.seal(newer))
     with pytest.raises(DataError, match="made by a newer labelry"):
         open_shards(tmp_path)
 

@@ -30,7 +30,7 @@ from labelry.errors import ModelError
 from labelry.estimator import LabelRanker
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Block, Cut, Parts, StreamedRows, Work
-from labelry.modelfile import array_views, map_file, read_sealed, seal
+from labelry.sealed import array_views, map_file, read_sealed, seal
 from labelry.state import Arrays, pack, unpack
 
 JOB, FORMAT, FORMAT_VERSION = "job.json", "labelry-passes", 1

@@ -53,8 +53,9 @@ from labelry.data.tables import TABLE_FORMATS
 from labelry.data.text import TextFeatures
 from labelry.errors import DataError
 from labelry.linalg.matrices import Matrix, stacked
-from labelry.modelfile import locked, seal
 from labelry.progress import phase
+from labelry.replacing import locked
+from labelry.sealed import seal
 
 log = logging.getLogger("labelry")
 

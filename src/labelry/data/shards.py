@@ -39,7 +39,7 @@ from labelry.errors import DataError, ModelError
 from labelry.linalg.matrices import Matrix, consecutive_rows
 from labelry.linalg.parallel import balanced_spans, spans
 from labelry.linalg.rows import Block, StreamedRows
-from labelry.modelfile import array_views, map_file, plain_size, read_sealed
+from labelry.sealed import array_views, map_file, plain_size, read_sealed
 
 MANIFEST, LABELS, FEATURES = "shards.json", "labels.json", "features.json"
 TEXT, TEXT_ARRAYS = "text.json", "text.safetensors"
