@@ -180,9 +180,13 @@ def test_add_gram(index: type, n_jobs: int, weighted: bool) -> None:
     assert_allclose(G, 1 + np.triu(expected), rtol=1e-6)
 
 
-def test_append_column(index: type) -> None:
+@pytest.mark.parametrize("unit", [False, True])
+def test_append_column(index: type, unit: bool) -> None:
     A = sparse(40, 30, index=index)
-    parts = kernels.append_column(A.indptr, A.indices, A.data, 30)
+    parts = kernels.append_column(A.indptr, A.indices, A.data, 30, unit)
     found = csr_array(parts, shape=(40, 31))
-    assert_array_equal(found.toarray(), np.hstack([A.toarray(), np.ones((40, 1))]))
+    expected = A.toarray()
+    if unit:
+        expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-30)
+    assert_allclose(found.toarray(), np.hstack([expected, np.ones((40, 1))]), rtol=1e-6)
     assert found.has_canonical_format

@@ -59,11 +59,13 @@ def test_with_constant(dense: bool) -> None:
     A = X.copy()
     A.data[A.indptr[3] : A.indptr[5]] = 0  # rows without features
     A.eliminate_zeros()
-    wide = with_constant(A.toarray() if dense else A)
-    assert wide.dtype == np.float32
-    result = wide if dense else wide.toarray()
-    assert_array_equal(result, np.hstack([A.toarray(), np.ones((53, 1))]))
-    assert dense or wide.has_canonical_format
+    given = A.toarray() if dense else A
+    for unit, expected in ((False, A), (True, scaled_rows(A))):
+        wide = with_constant(given, unit=unit)
+        assert wide.dtype == np.float32
+        result = wide if dense else wide.toarray()
+        assert_array_equal(result, np.hstack([expected.toarray(), np.ones((53, 1))]))
+        assert dense or wide.has_canonical_format
 
 
 @pytest.mark.parametrize("dense", [False, True])

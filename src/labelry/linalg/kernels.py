@@ -268,17 +268,23 @@ def add_gram(
 
 
 @njit(nogil=True, cache=True)
-def append_column(indptr: Ints, indices: Ints, data: F32, column: int) -> tuple[F32, Ints, Ints]:
-    """``hstack([A, ones])`` for CSR A of so many columns: its data, indices and indptr."""
+def append_column(
+    indptr: Ints, indices: Ints, data: F32, column: int, unit: bool
+) -> tuple[F32, Ints, Ints]:
+    """``hstack([A, ones])`` for CSR A of so many columns: its data, indices and indptr.
+
+    With `unit`, the rows of A are scaled to unit length first.
+    """
     n_rows = len(indptr) - 1
     out_indptr = np.empty_like(indptr)
     out_indices = np.empty(len(indices) + n_rows, dtype=indices.dtype)
     out_data = np.empty(len(data) + n_rows, dtype=data.dtype)
     out_indptr[0] = 0
     for i in range(n_rows):
+        factor = _to_unit(data, indptr[i], indptr[i + 1]) if unit else 1.0
         for p in range(indptr[i], indptr[i + 1]):
             out_indices[p + i] = indices[p]
-            out_data[p + i] = data[p]
+            out_data[p + i] = data[p] * factor
         end = indptr[i + 1] + i
         out_indices[end], out_data[end] = column, 1
         out_indptr[i + 1] = end + 1
@@ -290,10 +296,16 @@ def unit_rows(indptr: Ints, data: F32) -> F32:
     """The entries of a CSR matrix whose rows are scaled to unit length."""
     scaled = np.empty_like(data)
     for i in range(indptr.size - 1):
-        total = 0.0
-        for p in range(indptr[i], indptr[i + 1]):
-            total += np.float64(data[p]) * data[p]
-        factor = 1.0 / np.sqrt(total) if total > 0.0 else 1.0  # may be too large for float32
+        factor = _to_unit(data, indptr[i], indptr[i + 1])
         for p in range(indptr[i], indptr[i + 1]):
             scaled[p] = data[p] * factor
     return scaled
+
+
+@njit(nogil=True, cache=True)
+def _to_unit(data: F32, p0: int, p1: int) -> float:
+    """What makes some entries a vector of unit length; it may be too large for float32."""
+    total = 0.0
+    for p in range(p0, p1):
+        total += np.float64(data[p]) * data[p]
+    return 1.0 / np.sqrt(total) if total > 0.0 else 1.0

@@ -59,11 +59,12 @@ def scaled_rows(A: Matrix) -> Matrix:
     )
 
 
-def with_constant(A: Matrix) -> Matrix:
-    """A further, last column of ones."""
+def with_constant(A: Matrix, *, unit: bool = False) -> Matrix:
+    """A further, last column of ones; with `unit`, the rows are scaled to unit length first."""
     if not issparse(A):
+        A = scaled_rows(A) if unit else A
         return np.hstack([A, np.ones((A.shape[0], 1), dtype=np.float32)])
-    parts = kernels.append_column(A.indptr, A.indices, A.data, A.shape[1])
+    parts = kernels.append_column(A.indptr, A.indices, A.data, A.shape[1], unit)
     return csr_array(parts, shape=(A.shape[0], A.shape[1] + 1))
 
 

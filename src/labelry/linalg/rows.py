@@ -338,7 +338,7 @@ class StreamedRows(Rows):
         return [stacked(list(column)) for column in zip(*parts, strict=True)]
 
     def held(self) -> Rows:
-        if self.n_workers or (self.memory is not None and _COPIES * self.n_bytes > self.memory):
+        if self.n_workers or self.n_bytes > self.room(_COPIES):
             return self
         parts = self.map_blocks(lambda b: (b.X.copy(), b.side("Y").copy(), b.weights))
         X, Y, weights = zip(*parts, strict=True)

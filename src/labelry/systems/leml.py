@@ -12,7 +12,7 @@ from labelry.checks import StoredCheck, check_at_least, check_one_of
 from labelry.decoders import LinearDecoder
 from labelry.embeddings.leml import LOSSES, Factors, KnownLabels, Objective, SquaredLoss, leml
 from labelry.estimator import LabelRanker
-from labelry.linalg.matrices import Matrix, product, scaled_rows, with_constant
+from labelry.linalg.matrices import Matrix, product, with_constant
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Rows
 
@@ -119,7 +119,7 @@ class LEML(LabelRanker):
         rows = rows.mapped(
             lambda block: block._replace(X=self._with_constant(block.X)),
             n_features=rows.n_features + 1,
-        )
+        ).held()
         n, d, c = rows.n_rows, rows.n_features, rows.n_labels
         dim = min(self.embedding_dim, n, c, d)
         W = rng.standard_normal((d, dim), dtype=np.float32) / np.sqrt(np.float32(dim))
@@ -151,7 +151,7 @@ class LEML(LabelRanker):
         return LinearDecoder(H.T, np.zeros(len(H), dtype=np.float32), link)
 
     def _with_constant(self, X: Matrix) -> Matrix:
-        return with_constant(scaled_rows(X) if self.normalize else X)
+        return with_constant(X, unit=self.normalize)
 
     def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
         super()._check_stored(check, n_features, n_labels)
