@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_limits
 
 from labelry.checks import StoredCheck, check_at_least
 from labelry.decoders.evidence import PER_JUDGE
+from labelry.linalg.blas import library_threads
 from labelry.linalg.parallel import run, spans
 from labelry.linalg.topk import topk
 from labelry.state import storable
@@ -175,10 +175,12 @@ def fit_reranker(
     if true.all() or not true.any():
         return None
     models: list[Boosted | Logistic] = []
-    if kind != "boosted":
-        models.append(_fit_logistic(features, true))
-    if kind == "boosted" or (kind == "average" and true.sum() >= _FEW_HITS):
-        models.append(_fit_boosted(features, true, rng))
+    # One thread: those of libraries wait for each other at every step, for long where others work.
+    with library_threads(1):
+        if kind != "boosted":
+            models.append(_fit_logistic(features, true))
+        if kind == "boosted" or (kind == "average" and true.sum() >= _FEW_HITS):
+            models.append(_fit_boosted(features, true, rng))
     return Reranker(models)
 
 
@@ -194,9 +196,7 @@ def _fit_logistic(features: F32, true: Bools) -> Logistic:
 
 
 def _fit_boosted(features: F32, true: Bools, rng: np.random.Generator) -> Boosted:
-    # One thread: those of OpenMP wait for each other at every step, for long where others work too.
-    with threadpool_limits(1, user_api="openmp"):
-        model = _boosting(rng).fit(features, true)
+    model = _boosting(rng).fit(features, true)
     trees = [stage[0].nodes for stage in model._predictors]
     roots = np.cumsum([0, *map(len, trees)])[:-1]
     nodes = np.concatenate(trees)
