@@ -49,6 +49,13 @@ def test_labels_by_hand():
         assert found[name] is None
 
 
+def test_shards_one_at_a_time(topic_documents, sharded):
+    dataset = topic_documents(300, 40, 15, 3, n_words=10)
+    shards = sharded(dataset, 4000)
+    assert len(shards.shards) > 2
+    assert describe(shards).to_dict() == describe(dataset).to_dict()
+
+
 @pytest.mark.parametrize("maker", [np.array, sparse.csr_array])
 def test_features_by_hand(maker):
     X = maker([[1.0, 0, -2], [0, 0, 0], [0, 3, 0], [0, 0, 0]])

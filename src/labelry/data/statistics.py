@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelry.data.dataset import Dataset, Features
+from labelry.data.shards import Shards
 
 TAIL_ROWS = 5  # a label with at most so many rows is a tail label
 
@@ -61,8 +62,8 @@ class Statistics:
         return asdict(self) | {"label_frequencies": self.label_frequencies.tolist()}
 
 
-def describe(dataset: Dataset) -> Statistics:
-    """Compute the statistics of a dataset, in one pass over its nonzeros.
+def describe(dataset: Dataset | Shards) -> Statistics:
+    """Compute the statistics of a dataset, in one pass over its nonzeros, one shard at a time.
 
     Examples
     --------
@@ -71,12 +72,20 @@ def describe(dataset: Dataset) -> Statistics:
     >>> stats.labels_per_row_mean, stats.words_per_document_mean, stats.label_frequencies
     (1.5, 1.5, array([2, 1, 0]))
     """
-    labels = _nonzeros_per_row(dataset.Y)
-    stored = dataset.Y.indices[dataset.Y.data != 0]
-    rows = np.sort(np.bincount(stored, minlength=dataset.n_labels))[::-1]
+    rows = np.zeros(dataset.n_labels, dtype=np.int64)
+    of_labels, of_features, of_words = [], [], []  # of each row of a part
+    for part in [dataset] if isinstance(dataset, Dataset) else dataset.datasets():
+        rows += np.bincount(part.Y.indices[part.Y.data != 0], minlength=dataset.n_labels)
+        of_labels.append(_nonzeros_per_row(part.Y))
+        if part.X is not None:
+            of_features.append(_nonzeros_per_row(part.X))
+        if part.texts is not None:
+            of_words.append(np.array([len(text.split()) for text in part.texts]))
+    labels = np.concatenate(of_labels)
+    features = np.concatenate(of_features) if of_features else None
+    words = np.concatenate(of_words) if of_words else None
+    rows = np.sort(rows)[::-1]
     tail = rows[rows <= TAIL_ROWS]
-    features = None if dataset.X is None else _nonzeros_per_row(dataset.X)
-    words = None if dataset.texts is None else np.array([len(t.split()) for t in dataset.texts])
     return Statistics(
         n_rows=dataset.n_rows,
         n_features=dataset.n_features,
@@ -99,7 +108,7 @@ def describe(dataset: Dataset) -> Statistics:
         ),
         words_per_document_mean=None if words is None else _ratio(words.sum(), len(words)),
         words_per_document_max=None if words is None else int(words.max(initial=0)),
-        label_frequencies=rows.astype(np.int64),
+        label_frequencies=rows,
     )
 
 
