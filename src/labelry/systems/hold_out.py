@@ -122,14 +122,13 @@ def _groups(X: Matrix, similarity: float, order: I32, n_rows: int) -> I32:
     # Copies: sorting and eliminating work in place.
     X = csr_array((X.data, rarity[X.indices], X.indptr), shape=X.shape, copy=True)
     X.sort_indices()
-    tail = np.sqrt(np.maximum(_tail_energy(X), 0))
-    rare = tail >= similarity
-    kept = np.where(rare, tail, 0).astype(np.float32)
+    tail = np.sqrt(np.maximum(_tail_energy(X), 0)).astype(np.float32)
+    kept = np.where(tail >= np.float32(similarity), tail, np.float32(0))
     prefix = csr_array((kept, X.indices, X.indptr), shape=X.shape, copy=True)
     prefix.eliminate_zeros()
     lists = csr_array(prefix.T)
     rows, short, long = ((A.indptr, A.indices, A.data) for A in (X, prefix, lists))
-    _group_rows(*rows, *short, *long, similarity, _WINDOW, order, n_rows, group)
+    _group_rows(*rows, tail, *short, *long, similarity, _WINDOW, order, n_rows, group)
     return np.maximum(group, -1)
 
 
@@ -144,6 +143,7 @@ def _group_rows(
     indptr: Ints,
     indices: Ints,
     data: F32,
+    tail: F32,
     prefix_indptr: Ints,
     prefix_indices: Ints,
     prefix_tail: F32,
@@ -178,13 +178,16 @@ def _group_rows(
             first, last = list_indptr[prefix_indices[p]], list_indptr[prefix_indices[p] + 1]
             here = first + np.searchsorted(list_rows[first:last], i)
             for q in range(max(here - window, first), min(here + window + 1, last)):
+                # Where it is too small, so it is for the features that they share after this one.
+                if prefix_tail[p] * list_tail[q] < least:
+                    continue
                 j = list_rows[q]
                 if group[j] == -1 and compared[j] != i:
                     compared[j] = i  # this is the rarest feature that they share
-                    if prefix_tail[p] * list_tail[q] < least:
-                        continue
                     total = np.float32(0.0)
                     for e in range(indptr[j], indptr[j + 1]):
+                        if total + prefix_tail[p] * tail[e] < least:
+                            break  # the rest cannot make up for it
                         total += x[indices[e]] * data[e]
                     if total >= similarity:
                         members[n_members] = j
