@@ -23,6 +23,7 @@ from scipy.sparse import issparse
 
 from labelry.checks import StoredCheck
 from labelry.linalg import kernels
+from labelry.linalg.blas import library_threads
 from labelry.linalg.matrices import Matrix, product, stacked
 from labelry.linalg.parallel import run, spans
 from labelry.linalg.rows import Block, Rows
@@ -165,7 +166,10 @@ class Ridge:
             self._factor = None  # its memory is needed
             G = np.array(self._gram, order="F")  # as LAPACK wants it: factored where it is
             G.flat[:: len(G) + 1] += r
-            self._factor = r, cho_factor(G, overwrite_a=True, check_finite=False)
+            # One thread: two wait for each other so often that they take longer, by far where
+            # others work too.
+            with library_threads(1):
+                self._factor = r, cho_factor(G, overwrite_a=True, check_finite=False)
         return self._factor[1]
 
     # Few rows: Z = Xc' a with (Xc Xc' + r I) a = centred targets, rows scaled by sqrt(w).
