@@ -36,7 +36,7 @@ from labelry.systems.retrieval import JUDGES, NAMES, Retrievers, fit_retrievers
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
-_MOST_ROWS = 10_000  # to hold out: more make no better re-ranker
+_MOST_ROWS = 7_000  # to hold out: more make no better re-ranker
 _FEW_ROWS = 16  # held out that cannot judge anybody
 _HALF = 0.5  # probability from which a label is rather true than not
 
@@ -68,7 +68,7 @@ class Blend(LabelRanker):
         that are rare, and so often forgotten, are moved up (PSP@k). "f1" ranks as "precision", but
         `predict` takes as many labels as give the best micro F1 on held-out rows.
     held_out : float
-        Share of the rows that the re-ranker is fitted on, at most 10,000 of them, by judges that
+        Share of the rows that the re-ranker is fitted on, at most 7,000 of them, by judges that
         were fitted on the others. Afterwards the judges are fitted on all rows.
     similarity : float
         Cosine from which rows count as near-duplicates, which are held out together; sparse rows

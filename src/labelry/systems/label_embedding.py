@@ -124,6 +124,7 @@ class Rembrandt(LabelRanker):
     """
 
     system: ClassVar[str] = "rembrandt"
+    _tolerance = 1e-4  # of regressions by conjugate gradients
     centered: ClassVar[bool] = False  # whether the embedding is of centred labels
     supervised: ClassVar[bool] = True  # whether labels play a part in embedding a row
 
@@ -212,7 +213,7 @@ class Rembrandt(LabelRanker):
         self, rows: Rows, dim: int | float, rng: np.random.Generator
     ) -> tuple[LinearMap, Embedding]:
         """The label embedding, and the regressor that predicts it (Alg. 3, lines 2-3)."""
-        ridge = Ridge(rows)
+        ridge = Ridge(rows, tolerance=self._tolerance)
         if isinstance(dim, float):
             embedding = captured(
                 lambda most: self._embedding(ridge, most, rng),
@@ -234,7 +235,7 @@ class Rembrandt(LabelRanker):
     def _fit_again(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> Rembrandt:
         """A model of these rows, which begins with what was learnt from most of them before."""
         model, rows = copy(self), Rows(X, Y, n_jobs=self.n_jobs)
-        ridge = Ridge(rows)
+        ridge = Ridge(rows, tolerance=self._tolerance)
         before = Embedding(self.label_embedding_, self.spectrum_, self.regressor_.coef)
         embedding = updated_rembrandt(ridge, before, regularization=self.regularization)
         model.regressor_ = self._regressor(ridge, embedding)
@@ -263,7 +264,7 @@ class Rembrandt(LabelRanker):
         Z = np.empty((rows.n_rows, V.shape[1]), dtype=np.float32)
         fold = rng.permutation(rows.n_rows) % _N_FOLDS
         for unseen in (fold == f for f in range(_N_FOLDS)):
-            ridge = Ridge(rows.weighted(~unseen))
+            ridge = Ridge(rows.weighted(~unseen), tolerance=self._tolerance)
             W = ridge.solve(V, self._regressor_ridge(ridge))
             Z[unseen] = _embedded_by(W, rows.only(unseen))
         return Z

@@ -42,6 +42,7 @@ _BLOCK_ROWS = 1024
 _NEAREST = 10  # neighbours of the smaller neighbourhood
 _MANY_ROWS = 20_000  # from which neighbours are looked for in lists
 _VECTOR_DIM = 100  # of label vectors
+_TOLERANCE = 1e-2  # of the regressions of the embedding: neighbours are as good, in half the time
 _LEAST_WEIGHT = 0.03  # of a feature in a centroid of unit length; the smaller ones are dropped
 
 storable(LinearLabelTree)
@@ -234,6 +235,7 @@ def fit_retrievers(
             normalize=False,
             n_jobs=n_jobs,
         )
+        embedding._tolerance = _TOLERANCE
         embedding._fit(X, Y, rng)
     else:
         embedding = before.embedding._fit_again(X, Y, rng)
