@@ -39,7 +39,7 @@ crash: $(VENV)/.dev
 
 # An interpreter that is not there is left out, aloud. The lowest versions are for Python 3.11.
 PYTHONS ?= python3.11 python3.12 python3.13
-MATRIX_TESTS := tests/data tests/linalg tests/metrics tests/trees tests/test_checks.py tests/test_format.py tests/test_modelfile.py
+MATRIX_TESTS := tests/cli/test_help.py tests/data tests/linalg tests/metrics tests/trees tests/test_checks.py tests/test_format.py tests/test_modelfile.py
 test-matrix:
 	mkdir -p build/matrix
 	python3 tests/lowest_versions.py pyproject.toml > build/matrix/lowest.txt

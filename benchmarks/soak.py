@@ -8,7 +8,8 @@ Trains a tagger on ICD-10-CM and starts `labelry serve`, three times:
    then beyond it.
 2. Two workers are killed in turn, `--kills` times, while clients ask that try once more.
 3. Clients ask for `--minutes`, rightly and wrongly, and leave in the middle, and the model is
-   replaced, every fifth time by a damaged one; memory is read every second.
+   replaced, every fifth time by a damaged one; memory is read every second. Of each connection
+   that is lost it says when and how, and what the server wrote about that time.
 
 Linux only. Prints Markdown.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import json
 import os
 import re
@@ -30,7 +32,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +43,23 @@ from labelry.data.icd import icd10cm
 
 LABELRY = [sys.executable, "-c", "from labelry.cli import main; main()"]
 HEAD = "POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: "
+NEAR = timedelta(seconds=2)  # log lines that may have to do with a lost connection
+
+
+class Loss(NamedTuple):
+    """A connection that ended before its answer was there.
+
+    `idle` is how long before the request it was last used, `waited` how long after it was lost;
+    `answered` counts the requests before.
+    """
+
+    at: datetime
+    doing: str
+    error: str
+    answered: int
+    idle: float
+    waited: float
+    body: int
 
 
 class Client:
@@ -47,6 +68,16 @@ class Client:
     def __init__(self, port: int) -> None:
         self._port = port
         self.writer: asyncio.StreamWriter | None = None
+        self.close()
+
+    def lost(self, error: Exception, body: bytes) -> Loss:
+        number = getattr(error, "errno", None)
+        said = f"{type(error).__name__}{f' {errno.errorcode[number]}' if number else ''}"
+        if isinstance(error, asyncio.IncompleteReadError):
+            said += f" after {len(error.partial)} bytes"
+        waited = time.monotonic() - self._asked
+        idle = self._asked - self._used
+        return Loss(datetime.now(), self._doing, said, self._answered, idle, waited, len(body))
 
     async def send(self, body: bytes) -> None:
         await self._write(f"{HEAD}{len(body)}\r\n\r\n".encode() + body)
@@ -67,15 +98,21 @@ class Client:
         return await self._status()
 
     async def _write(self, data: bytes) -> None:
+        self._asked = time.monotonic()
         if self.writer is None:
+            self._doing, self._used = "connecting", self._asked
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._doing = "sending"
         self.writer.write(data)
         await self.writer.drain()
 
     async def _status(self) -> int:
+        self._doing = "reading"
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"content-length: (\d+)", head)
         await self.reader.readexactly(int(length[1]) if length else 0)
+        self._used = time.monotonic()
+        self._answered += 1
         if b"connection: close" in head:
             self.close()
         return int(head.split()[1])
@@ -83,7 +120,7 @@ class Client:
     def close(self) -> None:
         if self.writer is not None:
             self.writer.transport.abort()
-            self.writer = None
+        self.writer, self._answered = None, 0
 
 
 @contextmanager
@@ -213,7 +250,14 @@ def bodies(texts: list[str]) -> list[bytes]:
     return [some[i] for i in rng.permutation(len(some))]
 
 
-async def talk(port: int, wanted: list[bytes], number: int, counts: Counter, end: float) -> None:
+async def talk(
+    port: int,
+    wanted: list[bytes],
+    number: int,
+    counts: Counter,
+    losses: list[Loss],
+    end: float,
+) -> None:
     """Ask until the end; now and then leave without an answer, or begin what is not ended."""
     client = Client(port)
     place = number * 97
@@ -232,10 +276,12 @@ async def talk(port: int, wanted: list[bytes], number: int, counts: Counter, end
                 counts["half a request"] += 1
             else:
                 counts[await client.ask(body)] += 1
-        except (OSError, asyncio.IncompleteReadError):
-            client.close()
+        except (OSError, asyncio.IncompleteReadError) as error:
             # The answer to what is too large may be lost, as the connection ends while it is sent.
             counts["lost, too large" if len(body) > 1 << 20 else "lost"] += 1
+            if len(body) <= 1 << 20:
+                losses.append(client.lost(error, body))
+            client.close()
     client.close()
 
 
@@ -265,13 +311,14 @@ def soak(path: Path, wanted: list[bytes], options: argparse.Namespace) -> None:
     other = path.with_name("other")
     shutil.copytree(path, other)
     counts: Counter = Counter()
+    losses: list[Loss] = []
     curve: list[tuple[float, float]] = []
     seconds = 60 * options.minutes
     with server(path) as (port, process):
 
         async def everything() -> None:
             end = time.monotonic() + seconds
-            clients = [talk(port, wanted, i, counts, end) for i in range(options.clients)]
+            clients = [talk(port, wanted, i, counts, losses, end) for i in range(options.clients)]
             replacing = replace(path, other, options.replace, counts, end)
             await asyncio.gather(*clients, replacing, watch(process.pid, curve, end))
 
@@ -281,12 +328,31 @@ def soak(path: Path, wanted: list[bytes], options: argparse.Namespace) -> None:
     answers = sum(n for what, n in counts.items() if isinstance(what, int))
     print(f"## {options.minutes:g} minutes, {options.clients} clients\n")
     print(f"{answers:,} answers, {answers / seconds:,.0f} a second: {dict(counts)}\n")
+    tell_losses(losses, (path.parent / "server.log").read_text().splitlines())
     print("| minute | memory, MiB: median | least | most |\n|---|---|---|---|")
     for minute in range(int(np.ceil(seconds / 60))):
         part = [mib for at, mib in curve if minute <= at / 60 < minute + 1]
         if part:
             print(f"| {minute} | {np.median(part):.1f} | {min(part):.1f} | {max(part):.1f} |")
     print(f"\nAt rest in the end: {rest:.1f} MiB.\n", flush=True)
+
+
+def tell_losses(losses: list[Loss], log: list[str]) -> None:
+    """Each lost connection, and the lines that the server wrote near that time."""
+    if not losses:
+        return
+    print("| lost at | while | error | answered before | idle, s | waited, s | bytes |")
+    print("|---|---|---|---|---|---|---|")
+    for at, doing, error, answered, idle, waited, body in losses:
+        row = (f"{at:%H:%M:%S.%f}", doing, error, answered, f"{idle:.3f}", f"{waited:.3f}", body)
+        print("|", " | ".join(map(str, row)), "|")
+    print()
+    for line in log:
+        with suppress(ValueError):  # not the first line of an entry
+            written = datetime.strptime(line[:19], "%Y-%m-%d %H:%M:%S")
+            if any(abs(written - loss.at) < NEAR for loss in losses):
+                print(f"    {line}")
+    print()
 
 
 def main() -> None:

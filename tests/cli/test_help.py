@@ -101,6 +101,7 @@ def run_until_it_serves(words: list[str], folder: Path) -> str:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen([*LABELRY, *words], cwd=folder, env={**os.environ}, **pipes) as process:
         try:
+            assert process.stdout.readline() == "labelry: loading tagger.labelry\n"
             line = process.stdout.readline()
             assert "serving tagger.labelry at http://" in line
         finally:

@@ -24,6 +24,24 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from labelry.cli import main
 main()
 """
+# What takes minutes in compiled code, which no signal interrupts.
+COMPUTING = """
+import hashlib, pkgutil, sys
+def compute(*args, **kwargs):
+    print("computing", file=sys.stderr, flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+place, _, name = sys.argv.pop(1).rpartition(".")
+setattr(pkgutil.resolve_name(place), name, compute)
+"""
+# Ctrl-C at the moment when a module is first looked for.
+STARTING = """
+import signal, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+"""
 ROW = b'{"text": "a b", "labels": ["x"]}\n'
 pytestmark = [
     pytest.mark.slow,
@@ -44,8 +62,10 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-def start(folder: Path, *arguments: object, **pipes: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", LABELRY, *map(str, arguments)]
+def start(
+    folder: Path, *arguments: object, before: str = "", **pipes: int
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", before + LABELRY, *map(str, arguments)]
     env = os.environ | {"TMPDIR": str(folder.parent / "tmp")}
     return subprocess.Popen(
         command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True, **pipes
@@ -107,6 +127,43 @@ def test_interrupted_while_reading(folder: Path, command: list[str]) -> None:
         pipe.write(ROW)
         assert "labelry: interrupted; no file was changed\n" in interrupted(process)
     assert files_in(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("compute", "command"),
+    [
+        ("labelry.data.read", ["stats", "rows.jsonl"]),
+        ("labelry.systems.load", ["tree", "model"]),
+        (
+            "labelry.estimator.LabelRanker.fit_dataset",
+            ["train", "rows.jsonl", "--out", "new", "--system", "knn"],
+        ),
+        ("labelry.estimator.LabelRanker.fit_dataset", ["embed", "rows.jsonl", "--out", "v.npy"]),
+        ("labelry.systems.tuning.tune", ["tune", "rows.jsonl", "--system", "knn", "--out", "new"]),
+        ("labelry.evaluation.evaluate", ["evaluate", "model", "rows.jsonl"]),
+        ("labelry.report.page.report_page", ["report", "model", "rows.jsonl", "--out", "r.html"]),
+        ("labelry.estimator.LabelRanker.topk_ids", ["predict", "model", "rows.jsonl", "-o", "p"]),
+        ("labelry.estimator.LabelRanker.similar_labels", ["similar", "model", "x"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_interrupted_in_compiled_code(folder: Path, compute: str, command: list[str]) -> None:
+    (folder / "rows.jsonl").write_bytes(5 * ROW)
+    before = files_in(folder)
+    process = start(folder, compute, *command, before=COMPUTING)
+    assert process.stderr is not None
+    while "computing" not in process.stderr.readline():
+        assert process.poll() is None
+    said = interrupted(process)
+    assert said.endswith("labelry: interrupted; no file was changed\n"), said
+    assert files_in(folder) == before
+
+
+@pytest.mark.parametrize("module", ["labelry.cli.app", "typer", "labelry.cli.serve_command"])
+def test_interrupted_while_it_starts(folder: Path, module: str) -> None:
+    process = start(folder, module, before=STARTING)
+    assert process.communicate(timeout=60)[1] == "labelry: interrupted; no file was changed\n"
+    assert process.returncode == 130
 
 
 def test_interrupted_tuning_tells_the_best_so_far(folder: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,7 @@ def test_ctrl_c_ends_it_and_is_no_error(model: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 0
         assert process.stderr
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == "labelry: loading animals.labelry\n"
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
@@ -157,6 +157,62 @@ def test_a_worker_that_is_killed_is_replaced(model: Path) -> None:
         assert line in get(f"{address}/metrics")
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
+
+
+# Workers, but not the process that starts them, wait here until they are let go.
+WAITING = """
+import os, sys, time
+while "--multiprocessing-fork" in sys.orig_argv and not os.path.exists({go!r}):
+    time.sleep(0.01)
+"""
+
+
+@contextmanager
+def loading(model: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    """A server whose workers are loading, and the file that lets them go on once it is there."""
+    go = model.parent / "go"
+    (model.parent / "sitecustomize.py").write_text(WAITING.format(go=str(go)))
+    paths = os.pathsep.join([str(model.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [*LABELRY, "serve", str(model), "--workers", "2", "--port", "0"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "PYTHONPATH": paths}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
+    try:
+        until(lambda: len(workers_of(process)) == 2)
+        yield go, process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the workers in /proc")
+class TestWorkersThatLoad:
+    def test_are_waited_for(self, model: Path) -> None:
+        with loading(model) as (go, process):
+            go.touch()
+            assert process.stdout
+            assert process.stdout.readline().startswith("serving animals.labelry at http://")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SECONDS) == 0
+
+    def test_may_end_instead(self, model: Path) -> None:
+        with loading(model) as (_, process):
+            os.kill(workers_of(process)[1], signal.SIGKILL)
+            out, err = process.communicate(timeout=SECONDS)
+            assert (process.returncode, out) == (1, "")
+            why = "a worker ended with exit code -9 before it had loaded the model"
+            assert err == f"labelry: loading animals.labelry\nlabelry: {why}\n"
+
+    def test_end_with_the_server(self, model: Path) -> None:
+        with loading(model) as (_, process):
+            workers = workers_of(process)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
+            out, err = process.communicate(timeout=SECONDS)
+            assert (process.returncode, out) == (0, "")
+            assert err == "labelry: loading animals.labelry\n"
+            assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
 class Client(threading.Thread):
@@ -282,7 +338,8 @@ def test_bad_model_and_port(failure: Callable[..., str], model: Path, tmp_path: 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = failure(model, "--port", port)
-        assert said == f"labelry: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+        why = f"labelry: cannot listen on 127.0.0.1 port {port}: Address already in use"
+        assert said.splitlines()[-1] == why
     assert "cannot listen on no.such.host" in failure(model, "--host", "no.such.host.invalid")
     assert "timeout must be positive" in failure(model, "--timeout", 0)
     assert "max_connections must be at most" in failure(model, "--max-connections", 1 << 40)

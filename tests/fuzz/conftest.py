@@ -1,3 +1,3 @@
 """The scripts here are run, not imported."""
 
-collect_ignore = ["run.py", "seeds.py"]
+collect_ignore = ["run.py", "seeds.py", "structure.py"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from labelry import modelfile
+from labelry import modelfile, sealed
 from labelry.data import Dataset, read, read_blocks
 from labelry.data.names import read_names
 from labelry.data.shards import MANIFEST, open_shards, shard_name
@@ -27,6 +27,7 @@ from labelry.systems.registry import load
 from labelry.trees.hierarchy import hierarchy_tree, read_hierarchy
 
 _SECTION = re.compile(rb"^%%% ([a-z.\d-]+)\n", re.MULTILINE)
+_MOST_FEATURES = 1 << 20  # of a row that a model is asked about
 _MOST_BYTES = 1 << 26  # of what a stream unpacks to that is worth reading on
 
 
@@ -192,8 +193,8 @@ def _sealed(directory: Path, name: str, edit: Callable[[dict[str, Any]], None]) 
         header = json.loads((directory / name).read_bytes())
         header.pop("crc32", None)
         edit(header)
-        content = modelfile.seal(header)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        content = sealed.seal(header)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return
     (directory / name).write_bytes(content)
 
@@ -227,7 +228,7 @@ def _shards(data: bytes, folder: Path) -> None:
 
 
 def write_model_forged(data: bytes, folder: Path) -> None:
-    """The packed files as a model, its checksums made right but for those of arrays."""
+    """The packed files as a model, its checksums made right."""
     files = _written(data, folder, re.compile(r"\w+\.json|arrays\.safetensors"))
 
     def edit(header: dict[str, Any]) -> None:
@@ -236,6 +237,11 @@ def write_model_forged(data: bytes, folder: Path) -> None:
         arrays = files.get(modelfile.ARRAYS, b"")
         layout = arrays[: 8 + int.from_bytes(arrays[:8], "little")]
         header["files"][modelfile.ARRAYS]["crc32"] = zlib.crc32(layout)
+        for name, said in json.loads(layout[8:]).items():
+            begin, end = said["data_offsets"]
+            content = arrays[len(layout) + begin : len(layout) + end]
+            if name in header["arrays"]:
+                header["arrays"][name]["crc32"] = [zlib.crc32(content)] if content else []
 
     _sealed(folder / "input", modelfile.MODEL, edit)
 
@@ -243,9 +249,19 @@ def write_model_forged(data: bytes, folder: Path) -> None:
 def _model(data: bytes, folder: Path) -> None:
     write_model_forged(data, folder)
     modelfile.inspect(folder / "input")
-    model = load(folder / "input", verify=False)
-    assert isinstance(model, LabelRanker)
+    assert isinstance(load(folder / "input", verify=False), LabelRanker)
+    model = load(folder / "input")
     assert model.classes_.ndim == 1
+    rows: Any = ["knee pain"]
+    if model.text_features_ is None:
+        rows = np.ones((1, min(model.n_features_in_, _MOST_FEATURES)), dtype=np.float32)
+    try:
+        labels = model.topk_ids(rows, 2)[0]
+    except ValueError as error:
+        if "features as input" not in str(error):  # it is a model of more
+            raise
+    else:
+        assert labels.max(initial=-1) < len(model.classes_)
 
 
 TARGETS: dict[str, Callable[[bytes, Path], None]] = {
@@ -267,3 +283,4 @@ TARGETS: dict[str, Callable[[bytes, Path], None]] = {
     "shards": _shards,
     "model": _model,
 }
+DIRECTORIES = ("shards", "model")

@@ -1,5 +1,32 @@
 """The command line. Heavy imports wait until a command needs them."""
 
-from labelry.cli.app import main
+import os
+import sys
 
 __all__ = ["main"]
+
+_INTERRUPTED = 130  # exit code after Ctrl-C, by custom of shells
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C is one line, also while the commands are being imported."""
+    try:
+        from labelry.cli.app import run
+
+        run()
+    except KeyboardInterrupt as interrupt:
+        try:
+            sys.stderr.write(f"labelry: interrupted; {_kept(interrupt)}\n")
+            sys.stdout.flush()
+        finally:  # whoever read it may have been interrupted as well
+            # Python itself would wait for kernels that still run in threads, which may take long.
+            os._exit(_INTERRUPTED)
+
+
+def _kept(error: BaseException | None) -> str:
+    """What was done before an interruption: the notes of what was interrupted."""
+    while error is not None:
+        if notes := getattr(error, "__notes__", None):
+            return "; ".join(notes)
+        error = error.__context__
+    return "no file was changed"

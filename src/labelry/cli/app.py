@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -25,8 +23,6 @@ from labelry.cli import (
 )
 from labelry.cli.system_flags import SystemCommand
 from labelry.errors import DataError, LabelryError, ModelError
-
-_INTERRUPTED = 130  # exit code after ctrl-C, by custom of shells
 
 app = typer.Typer(
     name="labelry",
@@ -71,21 +67,17 @@ def _root(
     pass
 
 
-def main() -> None:
-    """Run the command line: exit 0 on success, 2 on bad usage or input, 1 on failure.
+def run() -> None:
+    """Run a command: exit 0 on success, 2 on bad usage or input, 1 on failure.
 
-    130 when interrupted.
+    An interruption is raised to `main`.
     """
     options.own_process = True
     try:
         app()
     except SystemExit as ended:
-        if ended.code == _INTERRUPTED:
-            # Python would wait for kernels that still run in threads, which may take long.
-            with suppress(OSError):  # whoever read it was interrupted as well
-                typer.echo(f"labelry: interrupted; {_kept(ended)}", err=True)
-                sys.stdout.flush()
-            os._exit(_INTERRUPTED)
+        if _was_interrupted(ended):
+            raise KeyboardInterrupt from ended
         raise
     except (DataError, ModelError, ValueError) as error:
         _fail(str(error), 2)
@@ -93,13 +85,11 @@ def main() -> None:
         _fail(str(error) or type(error).__name__, 1)
 
 
-def _kept(error: BaseException | None) -> str:
-    """What was done before an interruption: the notes of what was interrupted."""
-    while error is not None:
-        if notes := getattr(error, "__notes__", None):
-            return "; ".join(notes)
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether an exit code was made of an interruption; which one depends on typer's version."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
-    return "no file was changed"
+    return error is not None
 
 
 def _fail(message: str, code: int) -> None:

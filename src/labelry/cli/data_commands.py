@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from labelry.cli import options
-from labelry.cli.options import print_json, progress_shown
+from labelry.cli.options import print_json, progress_shown, stoppable
 from labelry.cli.reading import Reading, as_bytes, reads_data
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from labelry.data import Dataset
     from labelry.data.shards import Shards
     from labelry.data.statistics import Statistics
@@ -32,11 +33,12 @@ def stats(
 
     Example: labelry stats train.txt.gz
     """
+    from labelry.data.shards import is_shards, open_shards
     from labelry.data.statistics import describe
 
     with progress_shown(quiet):
-        dataset = reading.read(file)
-    statistics = describe(dataset)
+        dataset = open_shards(file) if is_shards(file) else reading.read(file)
+        statistics = stoppable(describe, dataset)
     if json:
         print_json(statistics.to_dict())
     else:
@@ -55,12 +57,15 @@ def _print_statistics(file: Path, statistics: Statistics) -> None:
     console = Console()
     console.print(table)
     console.print("rows per label, against the rank of the label (both logarithmic)")
-    for line in frequency_curve(np.asarray(statistics.label_frequencies)):
+    for line in frequency_curve(statistics.label_frequencies):
         console.print(line, markup=False, highlight=False)
 
 
-def frequency_curve(frequencies: np.ndarray, width: int = 60, height: int = 8) -> list[str]:
+def frequency_curve(counts: ArrayLike, width: int = 60, height: int = 8) -> list[str]:
     """Lines of block characters: label frequency against rank, largest first, on log scales."""
+    import numpy as np
+
+    frequencies = np.asarray(counts)
     frequencies = frequencies[frequencies > 0]
     if frequencies.size == 0:
         return ["(no label has any row)"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from labelry.cli import options
-from labelry.cli.options import kept_if_interrupted, progress_shown
+from labelry.cli.options import kept_if_interrupted, progress_shown, stoppable
 
 if TYPE_CHECKING:
     from labelry.data.icd import Classification
@@ -57,7 +57,7 @@ def demo(
         _say_data(data)
         tagger = Tagger(quality=quality, random_state=seed, n_jobs=jobs)  # type: ignore[arg-type]
         start = time.perf_counter()
-        tagger.fit_dataset(data.train, names=data.titles)
+        stoppable(tagger.fit_dataset, data.train, names=data.titles)
         seconds = time.perf_counter() - start
         typer.echo(
             f"Trained in {seconds:.1f} s, with at most {memory.human(memory.peak())} of memory.\n"
@@ -66,7 +66,7 @@ def demo(
     report = out.with_name(f"{out.name.removesuffix('.labelry')}-report.html")
     with progress_shown(quiet=False), kept_if_interrupted(lambda: f"the tagger is in {out}"):
         _evaluate(tagger, data)
-        _show_examples(tagger, data)
+        stoppable(_show_examples, tagger, data)
         _write_report(tagger, data, out, report)
     labelry = _command()
     typer.echo(
@@ -99,7 +99,7 @@ def _evaluate(tagger: Tagger, data: Classification) -> None:
     from labelry.evaluation import evaluate
 
     typer.echo("On phrases that it has not seen, in percent (R: right codes that are found):")
-    found = evaluate(tagger, data.test, by_frequency=True)
+    found = stoppable(evaluate, tagger, data.test, by_frequency=True)
     bins = found.pop("by_frequency")
     shown = {name: value for name, value in found.items() if name.split("@")[0] in _OVERALL}
     shown["by_frequency"] = {
@@ -115,7 +115,8 @@ def _write_report(tagger: Tagger, data: Classification, model: Path, target: Pat
     from labelry.report.page import report_page
 
     found = modelfile.inspect(model)
-    page = report_page(
+    page = stoppable(
+        report_page,
         tagger,
         data.test,
         model_name=model.name,

@@ -9,7 +9,7 @@ import typer
 
 from labelry.cli import options
 from labelry.cli.model_commands import Model, label_of, load_model, width
-from labelry.cli.options import print_json
+from labelry.cli.options import print_json, stoppable
 from labelry.cli.reading import Reading, reads_data
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def explain(
         raise ValueError(f"{model} holds a {tagger.system} model; only a tagger can explain itself")
     x = _row(tagger, what, row, reading)
     if label is None:
-        labels = [found for found, _ in tagger.predict(x, k=k)[0]]
+        labels = [found for found, _ in stoppable(tagger.predict, x, k=k)[0]]
     else:
         labels = [label_of(tagger, label)]
     one = x[0] if tagger.text_features_ is not None else x
-    explanations = [tagger.explain(one, each, n) for each in labels]
+    explanations = [stoppable(tagger.explain, one, each, n) for each in labels]
     if json:
         print_json({"explanations": [found._asdict() for found in explanations]})
         return

@@ -17,6 +17,7 @@ from labelry.cli.options import (
     kept_if_interrupted,
     print_json,
     progress_shown,
+    stoppable,
     warnings_told,
 )
 from labelry.cli.reading import Memory, Reading, reads_data
@@ -90,7 +91,7 @@ def train(
         dataset = _training_data(reading, data, names, passes, estimator)
         start = time.perf_counter()
         if isinstance(dataset, Dataset):
-            model = estimator.fit_dataset(dataset, **with_names)
+            model = stoppable(estimator.fit_dataset, dataset, **with_names)
         else:
             model = _fit_shards(estimator, dataset, data, out, passes, until_saved)
         seconds = time.perf_counter() - start
@@ -178,7 +179,7 @@ def _fit_shards(
         rows = until_saved.enter_context(kept)
         told = kept_if_interrupted(lambda: "the passes so far are kept: --resume goes on with them")
         until_saved.enter_context(told)
-    return estimator.fit(rows)
+    return stoppable(estimator.fit, rows)
 
 
 def _names(file: Path, system: str) -> dict[str, str]:
@@ -235,7 +236,7 @@ def embed(
         estimator.set_params(decoder="least-squares")  # the embedding needs none: the cheapest
     with progress_shown(quiet):
         dataset = reading.read(data)
-        model = estimator.fit_dataset(dataset)
+        model = stoppable(estimator.fit_dataset, dataset)
         files = export_embedding(out, model.label_embedding_, model.classes_.tolist(), force=force)
     if json:
         n_labels, dim = model.label_embedding_.shape
@@ -273,7 +274,8 @@ def evaluate(
 
     ranker = load_model(model, reading.jobs)
     with progress_shown(quiet):
-        result = measure(
+        result = stoppable(
+            measure,
             ranker,
             open_shards(data) if is_shards(data) else reading.read(data, n_features=width(ranker)),
             ks=_cutoffs(cutoffs),
@@ -373,7 +375,7 @@ def _training_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
 def load_model(path: Path, jobs: int | None) -> LabelRanker:
     from labelry.systems import load
 
-    return load(path).set_params(n_jobs=jobs)
+    return stoppable(load, path).set_params(n_jobs=jobs)
 
 
 def label_of(ranker: LabelRanker, text: str) -> str | int:

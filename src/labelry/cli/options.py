@@ -8,8 +8,10 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Annotated, Any
+from contextvars import copy_context
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
@@ -21,6 +23,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to sta
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what is there.")]
 
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SHOW_CURSOR = "\x1b[?25h"
 
 own_process = False  # whether a command is all that this process does; `main` knows
 
@@ -41,11 +48,50 @@ def progress_shown(quiet: bool) -> Iterator[None]:
     log = logging.getLogger("labelry")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    stream = _Stream()
     try:
-        with shown():
+        with shown(stream):  # type: ignore[arg-type]
             yield
+    except KeyboardInterrupt:
+        stream.leave()
+        raise
     finally:
         log.removeHandler(handler)
+
+
+class _Stream:
+    """Standard error for a bar, which may be of a thread that is left behind."""
+
+    def __init__(self) -> None:
+        self._stream, self._output = sys.stderr, sys.stdout
+        self._left = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return len(text) if self._left else self._stream.write(text)
+
+    def leave(self) -> None:
+        """Go on below the bar, which is not to be seen again."""
+        if not self._left and self._stream.isatty():
+            self._left = True
+            self._stream.write(_SHOW_CURSOR + "\n")
+            sys.stderr, sys.stdout = self._stream, self._output  # a bar puts itself before them
+
+
+def stoppable(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function in another thread, so that Ctrl-C ends the command while it computes.
+
+    Python heeds Ctrl-C in the main thread alone, and not inside of a call of numpy, scipy or a
+    compiler, which may take seconds; a compiler may even swallow it, or crash. The work is left
+    where it is and ends with the process, so it must not leave files behind.
+    """
+    if not own_process:
+        return function(*args, **kwargs)
+    context = copy_context()  # progress is shown there as here
+    apart = ThreadPoolExecutor(1, thread_name_prefix="labelry-command")
+    return apart.submit(lambda: context.run(function, *args, **kwargs)).result()
 
 
 @contextmanager

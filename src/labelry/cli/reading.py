@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from labelry.cli.options import Jobs
+from labelry.cli.options import Jobs, stoppable
 
 if TYPE_CHECKING:
     from labelry.data import Dataset
@@ -98,7 +98,8 @@ class Reading:
         from labelry.progress import phase
 
         with phase(f"reading {path.name}"):
-            return read(
+            return stoppable(
+                read,
                 path,
                 self.input_format,
                 text_column=self.text_column,

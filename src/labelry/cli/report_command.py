@@ -9,7 +9,7 @@ import typer
 
 from labelry.cli import options
 from labelry.cli.model_commands import Model, load_model, output, width
-from labelry.cli.options import progress_shown
+from labelry.cli.options import progress_shown, stoppable
 from labelry.cli.reading import Reading, reads_data
 
 
@@ -46,7 +46,8 @@ def report(
     with output(out, force) as target, progress_shown(quiet):
         found = modelfile.inspect(model)
         ranker = load_model(model, reading.jobs)
-        page = report_page(
+        page = stoppable(
+            report_page,
             ranker,
             reading.read(data, n_features=width(ranker)),
             model_name=model.resolve().name,

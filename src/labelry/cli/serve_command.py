@@ -58,6 +58,7 @@ def serve(
         timeout=timeout,
         max_connections=max_connections,
     )
+    typer.echo(f"labelry: loading {model.name}", err=True)
     run(settings, host, port, workers, lambda address: _say(model, address))
 
 

@@ -10,7 +10,7 @@ import typer
 
 from labelry.cli import options
 from labelry.cli.model_commands import Model, label_of, load_model, output
-from labelry.cli.options import print_json
+from labelry.cli.options import print_json, stoppable
 
 if TYPE_CHECKING:
     from labelry.estimator import LabelRanker
@@ -143,7 +143,7 @@ def similar(
     """
     ranker = load_model(model, None)
     own = label_of(ranker, label)
-    labels, cosines = ranker.similar_labels(own, k)
+    labels, cosines = stoppable(ranker.similar_labels, own, k)
     pairs = list(zip(labels.tolist(), cosines.tolist(), strict=True))
     if json:
         found = [{"label": name, "cosine": round(value, 6)} for name, value in pairs]

@@ -15,6 +15,7 @@ from labelry.cli.options import (
     kept_if_interrupted,
     print_json,
     progress_shown,
+    stoppable,
     warnings_told,
 )
 from labelry.cli.reading import Reading, reads_data
@@ -91,7 +92,8 @@ def tune(
             _tell(n_rows, trial, measure)
 
     with kept_if_interrupted(lambda: _best_so_far(judged, measure)):
-        found = search(
+        found = stoppable(
+            search,
             system,
             dataset,
             n_trials=trials,
@@ -135,7 +137,7 @@ def _train(model: LabelRanker, dataset: Dataset, out: Path, force: bool, quiet: 
     from labelry.progress import recorded
 
     with progress_shown(quiet), warnings_told(), recorded():
-        model.fit_dataset(dataset).set_params(n_jobs=None).save(out, force=force)
+        stoppable(model.fit_dataset, dataset).set_params(n_jobs=None).save(out, force=force)
 
 
 def flags_of(parameters: Mapping[str, Any]) -> list[str]:

@@ -281,11 +281,14 @@ def append_column(
     out_data = np.empty(len(data) + n_rows, dtype=data.dtype)
     out_indptr[0] = 0
     for i in range(n_rows):
-        factor = _to_unit(data, indptr[i], indptr[i + 1]) if unit else 1.0
-        for p in range(indptr[i], indptr[i + 1]):
-            out_indices[p + i] = indices[p]
-            out_data[p + i] = data[p] * factor
-        end = indptr[i + 1] + i
+        # Slices of 64-bit places: copied whole, by vectors.
+        p0, p1 = np.int64(indptr[i]), np.int64(indptr[i + 1])
+        end = p1 + i
+        out_indices[p0 + i : end] = indices[p0:p1]
+        if unit:
+            _scale_to_unit(data[p0:p1], out_data[p0 + i : end])
+        else:
+            out_data[p0 + i : end] = data[p0:p1]
         out_indices[end], out_data[end] = column, 1
         out_indptr[i + 1] = end + 1
     return out_data, out_indices, out_indptr
@@ -296,16 +299,17 @@ def unit_rows(indptr: Ints, data: F32) -> F32:
     """The entries of a CSR matrix whose rows are scaled to unit length."""
     scaled = np.empty_like(data)
     for i in range(indptr.size - 1):
-        factor = _to_unit(data, indptr[i], indptr[i + 1])
-        for p in range(indptr[i], indptr[i + 1]):
-            scaled[p] = data[p] * factor
+        p0, p1 = np.int64(indptr[i]), np.int64(indptr[i + 1])
+        _scale_to_unit(data[p0:p1], scaled[p0:p1])
     return scaled
 
 
-@njit(nogil=True, cache=True)
-def _to_unit(data: F32, p0: int, p1: int) -> float:
-    """What makes some entries a vector of unit length; it may be too large for float32."""
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _scale_to_unit(x: F32, out: F32) -> None:
+    """Fill `out` with x scaled to unit length, or with x where that is zero."""
     total = 0.0
-    for p in range(p0, p1):
-        total += np.float64(data[p]) * data[p]
-    return 1.0 / np.sqrt(total) if total > 0.0 else 1.0
+    for p in range(x.size):
+        total += np.float64(x[p]) * np.float64(x[p])
+    factor = 1.0 / np.sqrt(total) if total > 0.0 else 1.0  # may be too large for float32
+    for p in range(x.size):
+        out[p] = x[p] * factor

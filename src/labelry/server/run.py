@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 from numba import threading_layer  # type: ignore[attr-defined]
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from labelry.errors import LabelryError
 from labelry.server.app import create_app
@@ -26,7 +27,6 @@ from labelry.server.protocol import GuardedProtocol
 from labelry.server.served import load_served
 from labelry.server.settings import Settings
 
-_START_SECONDS = 60  # for the first worker to load its model
 _SILENT_SECONDS = 15  # after which a worker that does not answer its parent is replaced
 _PAUSE_SECONDS = 5.0  # before a worker that could not load the model is started again
 
@@ -53,6 +53,8 @@ def serve(
         If the model cannot be loaded.
     ValueError
         If the address cannot be listened on, or there cannot be so many connections.
+    LabelryError
+        If a worker ends before any of them has loaded the model.
     """
     allow_connections(settings.max_connections)
     with listen(host, port) as listener:
@@ -137,27 +139,66 @@ class _Server(uvicorn.Server):
 
 
 class _Workers(Multiprocess):
+    """Workers that are waited for until the first of them serves, and replaced from then on."""
+
     def __init__(
         self, config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]
     ) -> None:
         super().__init__(config, sockets=[listener])
         self._ready = ready
+        self._serving = False
+        self._failed: int | None = None  # exit code of a worker that ended before any served
 
     def init_processes(self) -> None:
-        super().init_processes()
-        if self.processes[0].wait_until_ready(_START_SECONDS, self.should_exit):
-            self._ready()
+        # Ctrl-C reaches the workers as well, and they would print where it met them. From when
+        # they serve they heed it; until then they are ended by this process.
+        heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            super().init_processes()
+        finally:
+            signal.signal(signal.SIGINT, heeded)
+
+    def run(self) -> None:
+        super().run()
+        if self._failed is not None:
+            raise LabelryError(
+                f"a worker ended with exit code {self._failed} before it had loaded the model"
+            )
 
     def terminate_all(self) -> None:
         for listener in self.sockets:  # or clients would wait for the last worker to end, in vain
             listener.close()
-        super().terminate_all()
+        if self._serving:
+            super().terminate_all()
+            return
+        for worker in self.processes:  # there is nothing that it could end in good order
+            worker.kill()
 
     def keep_subprocess_alive(self) -> None:
+        if not self._serving:
+            self._look_for_the_first()
+            return
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
             forget_process(pid)
+
+    def _look_for_the_first(self) -> None:
+        ended = [worker.exitcode for worker in self.processes if worker.exitcode is not None]
+        if ended:
+            self._failed = ended[0]
+            self.should_exit.set()
+        elif any(map(_is_serving, self.processes)):
+            self._serving = True
+            self._ready()
+
+
+def _is_serving(worker: Process) -> bool:
+    """Whether a worker says so at once; one that is importing answers later, and to every ping."""
+    said = worker.is_ready(timeout=0.1)
+    while worker.parent_conn.poll():
+        said = worker.parent_conn.recv()
+    return said
 
 
 def _worker(settings: Settings) -> FastAPI:
