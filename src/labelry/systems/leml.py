@@ -119,7 +119,7 @@ class LEML(LabelRanker):
         rows = rows.mapped(
             lambda block: block._replace(X=self._with_constant(block.X)),
             n_features=rows.n_features + 1,
-        ).held()
+        )
         n, d, c = rows.n_rows, rows.n_features, rows.n_labels
         dim = min(self.embedding_dim, n, c, d)
         W = rng.standard_normal((d, dim), dtype=np.float32) / np.sqrt(np.float32(dim))
