@@ -1,9 +1,10 @@
 """Fuzz one target with atheris, guided by the branches that inputs reach.
 
-    python tests/fuzz/run.py TARGET SECONDS [FOLDER]
+    python tests/fuzz/run.py TARGET SECONDS [FOLDER [SEED]]
 
 Starts from corpus/TARGET; what reaches new branches, and what is a finding (crash-*, timeout-*,
 oom-*), is put into FOLDER, by default a temporary one. The exit code is 0 if nothing was found.
+With a SEED the same inputs are tried each time, as far as the seconds reach.
 Branches of compiled kernels are not seen; what they return is compared with a plain twin.
 Three in four directories are changed by `structure.py`, the others byte by byte.
 """
@@ -20,7 +21,13 @@ from resource import RUSAGE_SELF, getrusage
 
 import atheris
 
-READERS = ["labelry.data", "labelry.modelfile", "labelry.state", "labelry.trees.hierarchy"]
+READERS = [
+    "labelry.data",
+    "labelry.modelfile",
+    "labelry.sealed",
+    "labelry.state",
+    "labelry.trees.hierarchy",
+]
 PACKAGE = Path(*find_spec("labelry").submodule_search_locations)
 KERNELS = [  # numba compiles these, and would not know what atheris puts in
     ".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts))
@@ -39,7 +46,7 @@ MOST_GROWTH = 500  # MiB; what a process had at its peak before, or its parent, 
 MOST_BYTES = 8192
 
 
-def main(target: str, seconds: str, found: Path) -> None:
+def main(target: str, seconds: str, found: Path, seed: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="labelry-fuzz-"))
     found.mkdir(parents=True, exist_ok=True)
 
@@ -58,6 +65,7 @@ def main(target: str, seconds: str, found: Path) -> None:
         f"-max_len={MOST_BYTES}",
         f"-artifact_prefix={found}/",
         "-print_final_stats=1",
+        f"-seed={seed}",
     ]
     mutator = {"custom_mutator": other_input} if target in DIRECTORIES else {}
     warnings.simplefilter("ignore")
@@ -66,5 +74,5 @@ def main(target: str, seconds: str, found: Path) -> None:
 
 
 if __name__ == "__main__":
-    target, seconds, *folder = sys.argv[1:]
-    main(target, seconds, Path(folder[0] if folder else tempfile.mkdtemp()))
+    target, seconds, folder, seed = [*sys.argv[1:], *[tempfile.mkdtemp(), "0"][len(sys.argv) - 3 :]]
+    main(target, seconds, Path(folder), seed)

@@ -53,7 +53,8 @@ def seconds(target: str, file: Path, folder: Path) -> float:
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs labelry[fuzz]")
 @pytest.mark.parametrize("target", TARGETS)
 def test_fuzz(target: str, tmp_path: Path) -> None:
-    command = [sys.executable, HERE / "run.py", target, str(SECONDS), tmp_path]
+    seed = "0" if "LABELRY_FUZZ_SECONDS" in os.environ else "1"  # the same each time, by default
+    command = [sys.executable, HERE / "run.py", target, str(SECONDS), tmp_path, seed]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 

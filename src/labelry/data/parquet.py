@@ -35,7 +35,7 @@ def read_parquet(path: str | Path, text: Column, labels: Column) -> Iterator[tup
                     number += 1
                     names = as_names(label_value[0], path, number) if label_value else []
                     yield as_text(text_value, path, number), names
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (pyarrow.ArrowException, OSError, RuntimeError, UnicodeDecodeError) as error:
             message = f"found damaged Parquet data ({error}); expected a whole Parquet file"
             raise DataError(message, path=path) from error
 
@@ -69,14 +69,17 @@ def _batches(stream: IO[bytes], path: str | Path, wanted: list[Column]) -> Itera
         for i in range(len(schema))
         if any(f"{schema.column(i).path}.".startswith(f"{name}.") for name in used)
     ]
-    groups = (file.metadata.row_group(g) for g in range(file.metadata.num_row_groups))
-    sizes = (sum(g.column(i).total_uncompressed_size for i, _ in leaves) for g in groups)
+    # Of all columns: to ask a damaged file about one may end the process (pyarrow 26).
+    groups = range(file.metadata.num_row_groups)
+    sizes = (file.metadata.row_group(g).total_byte_size for g in groups)
     memory.require(
-        max(sizes, default=0), f"a row group of {path}", "write it with smaller row groups"
+        max(sizes, default=0),
+        f"a row group of {path}",
+        "write it with smaller row groups, or fewer columns",
     )
     texts = [leaf for i, leaf in leaves if schema.column(i).physical_type == "BYTE_ARRAY"]
     file = parquet.ParquetFile(stream, metadata=file.metadata, read_dictionary=texts)
-    for g in range(file.metadata.num_row_groups):  # each has a dictionary of its own
+    for g in groups:  # each has a dictionary of its own
         for batch in file.iter_batches(_ROWS, row_groups=[g], columns=used):
             yield [batch.column(name) for name in used]
 
