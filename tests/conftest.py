@@ -66,7 +66,7 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Dataset, int]
 
 
 @pytest.fixture(scope="module")
-def two_workers() -> Iterator[Client]:
+def client() -> Iterator[Client]:
     """The client of a cluster of two processes."""
     from distributed import Client, LocalCluster
 

@@ -86,7 +86,7 @@ def _blocks(
     dataset: Dataset | Shards, names: Sequence[Any], step: int
 ) -> Iterator[tuple[Any, csr_array]]:
     """`step` rows at a time, with labels in the order of a model's names."""
-    for part in [dataset] if isinstance(dataset, Dataset) else dataset.datasets():
+    for part in dataset.datasets():
         X, Y = rows_of(part), align(part.Y, part.label_names, names)
         for start in range(0, part.n_rows, step):
             yield X[start : start + step], Y[start : start + step]

@@ -36,11 +36,6 @@ N, D, C = 300, 40, 7
 
 
 @pytest.fixture(scope="module")
-def client(two_workers: Client) -> Client:
-    return two_workers
-
-
-@pytest.fixture(scope="module")
 def whole() -> Rows:
     rng = np.random.default_rng(0)
     X = rng.poisson(0.3, (N, D)) * rng.random((N, D))

@@ -53,11 +53,6 @@ def shards(dataset: Dataset, sharded: Callable[[Dataset, int], Shards]) -> Shard
     return shards
 
 
-@pytest.fixture(scope="module")
-def client(two_workers: Client) -> Client:
-    return two_workers
-
-
 def check_same(found: labelry.LabelRanker, expected: labelry.LabelRanker, dataset: Dataset) -> None:
     labels, scores = expected.predict_topk(dataset.X, 3)
     their_labels, their_scores = found.predict_topk(dataset.X, 3)

@@ -66,11 +66,6 @@ def cluster_shards(dataset: Dataset, sharded: Callable[[Dataset, int], Shards]) 
     return shards
 
 
-@pytest.fixture(scope="module")
-def client(two_workers: Client) -> Client:
-    return two_workers
-
-
 @pytest.mark.parametrize(("system", "settings", "tolerance"), SETTINGS)
 def test_the_source_of_the_rows_does_not_matter(
     dataset: Dataset, shards: Shards, system: str, settings: dict, tolerance: float

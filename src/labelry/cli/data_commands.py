@@ -33,12 +33,10 @@ def stats(
 
     Example: labelry stats train.txt.gz
     """
-    from labelry.data.shards import is_shards, open_shards
     from labelry.data.statistics import describe
 
     with progress_shown(quiet):
-        dataset = open_shards(file) if is_shards(file) else reading.read(file)
-        statistics = stoppable(describe, dataset)
+        statistics = stoppable(describe, reading.opened(file))
     if json:
         print_json(statistics.to_dict())
     else:

@@ -269,7 +269,6 @@ def evaluate(
 
     Example: labelry evaluate tagger.labelry test.jsonl.gz --json
     """
-    from labelry.data.shards import is_shards, open_shards
     from labelry.evaluation import evaluate as measure
 
     ranker = load_model(model, reading.jobs)
@@ -277,7 +276,7 @@ def evaluate(
         result = stoppable(
             measure,
             ranker,
-            open_shards(data) if is_shards(data) else reading.read(data, n_features=width(ranker)),
+            reading.opened(data, n_features=width(ranker)),
             ks=_cutoffs(cutoffs),
             propensity=propensity,
             threshold=threshold,

@@ -110,6 +110,12 @@ class Reading:
                 n_jobs=self.jobs,
             )
 
+    def opened(self, path: Path, *, n_features: int | None = None) -> Dataset | Shards:
+        """A dataset that is read, or shards that are read as they are needed."""
+        from labelry.data.shards import is_shards, open_shards
+
+        return open_shards(path) if is_shards(path) else self.read(path, n_features=n_features)
+
     def write_shards(self, source: Path, directory: Path, size: int, *, force: bool) -> Shards:
         """Read a dataset into a directory of shards, or go on with it."""
         from labelry.data.shard_writer import write_shards

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -74,6 +74,10 @@ class Dataset:
     @property
     def n_features(self) -> int | None:
         return None if self.X is None else int(self.X.shape[1])
+
+    def datasets(self) -> Iterator[Dataset]:
+        """Itself, where `Shards` have one dataset after the other."""
+        yield self
 
     def take(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> Dataset:
         """Take the given rows, in the given order; label and feature columns stay as they are.

@@ -74,7 +74,7 @@ def describe(dataset: Dataset | Shards) -> Statistics:
     """
     rows = np.zeros(dataset.n_labels, dtype=np.int64)
     of_labels, of_features, of_words = [], [], []  # of each row of a part
-    for part in [dataset] if isinstance(dataset, Dataset) else dataset.datasets():
+    for part in dataset.datasets():
         rows += np.bincount(part.Y.indices[part.Y.data != 0], minlength=dataset.n_labels)
         of_labels.append(_nonzeros_per_row(part.Y))
         if part.X is not None:
