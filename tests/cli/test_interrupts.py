@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import IO
 
 import pytest
 
+from labelry.cli import options
 from labelry.data import read
 from labelry.systems import load, system_class
 
@@ -41,6 +43,16 @@ class Interrupt:
         if name == sys.argv[1]:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
+"""
+# An interrupt amid a lock of Python's is not raised as one.
+AMID_A_LOCK = """
+import labelry.data
+def read(*_, **__):
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise RuntimeError("release unlocked lock")
+labelry.data.read = read
 """
 ROW = b'{"text": "a b", "labels": ["x"]}\n'
 pytestmark = [
@@ -74,11 +86,12 @@ def start(
 
 def interrupted(process: subprocess.Popen[str]) -> str:
     """What a command says when it is interrupted."""
-    try:
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()
+    with process:
+        try:
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
     assert process.returncode == 130, said
     assert "Traceback" not in said
     return said
@@ -162,6 +175,31 @@ def test_interrupted_in_compiled_code(folder: Path, compute: str, command: list[
 @pytest.mark.parametrize("module", ["labelry.cli.app", "typer", "labelry.cli.serve_command"])
 def test_interrupted_while_it_starts(folder: Path, module: str) -> None:
     process = start(folder, module, before=STARTING)
+    assert process.communicate(timeout=60)[1] == "labelry: interrupted; no file was changed\n"
+    assert process.returncode == 130
+
+
+def test_an_interrupt_that_does_not_wake_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def interrupted_elsewhere() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        ended.wait()
+
+    monkeypatch.setattr(options, "own_process", True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            options.stoppable(interrupted_elsewhere)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert options.stoppable(divmod, 7, 2) == (3, 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        ended.set()
+
+
+def test_an_error_made_of_an_interrupt(folder: Path) -> None:
+    process = start(folder, "stats", "pipe", before=AMID_A_LOCK)
     assert process.communicate(timeout=60)[1] == "labelry: interrupted; no file was changed\n"
     assert process.returncode == 130
 

@@ -1,5 +1,7 @@
 """The command line. Heavy imports wait until a command needs them."""
 
+import atexit
+import gc
 import os
 import sys
 
@@ -10,6 +12,7 @@ _INTERRUPTED = 130  # exit code after Ctrl-C, by custom of shells
 
 def main() -> None:
     """Run the command line; Ctrl-C is one line, also while the commands are being imported."""
+    atexit.register(gc.freeze)  # what is left ends with the process: to look through it takes long
     try:
         from labelry.cli.app import run
 

@@ -74,19 +74,24 @@ def run() -> None:
     """
     options.own_process = True
     try:
-        app()
-    except SystemExit as ended:
-        if _was_interrupted(ended):
-            raise KeyboardInterrupt from ended
-        raise
+        _run_or_interrupt()
     except (DataError, ModelError, ValueError) as error:
         _fail(str(error), 2)
     except (LabelryError, MemoryError, OSError) as error:
         _fail(str(error) or type(error).__name__, 1)
 
 
+def _run_or_interrupt() -> None:
+    try:
+        app()
+    except BaseException as ended:
+        if _was_interrupted(ended):
+            raise KeyboardInterrupt from ended
+        raise
+
+
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether an exit code was made of an interruption; which one depends on typer's version."""
+    """Whether something was made of an interruption: by typer an exit, by a lock an error."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None

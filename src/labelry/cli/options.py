@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import math
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Annotated, Any, ParamSpec, TypeVar
@@ -28,6 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SHOW_CURSOR = "\x1b[?25h"
+_LOOK = 0.1  # s, how often the main thread looks for an interrupt
 
 own_process = False  # whether a command is all that this process does; `main` knows
 
@@ -35,11 +37,8 @@ own_process = False  # whether a command is all that this process does; `main` k
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[None]:
     """Show phases and log lines on standard error, unless they are not wanted."""
-    from labelry.linalg.parallel import keep_main_thread_free
     from labelry.progress import shown
 
-    if own_process:
-        keep_main_thread_free()
     if quiet:
         yield
         return
@@ -91,7 +90,29 @@ def stoppable(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)
     context = copy_context()  # progress is shown there as here
     apart = ThreadPoolExecutor(1, thread_name_prefix="labelry-command")
-    return apart.submit(lambda: context.run(function, *args, **kwargs)).result()
+    with _interrupts_noted() as interrupts:
+        found = apart.submit(lambda: context.run(function, *args, **kwargs))
+        while not interrupts and not wait([found], timeout=_LOOK).done:
+            pass
+    if interrupts:
+        raise KeyboardInterrupt
+    return found.result()
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[list[int]]:
+    """Note interrupts in place of raising them: amid a lock they would be lost, or leave it held.
+
+    One that comes just before the main thread begins to wait is noted when it looks up next.
+    """
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # a command in the background
+        signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

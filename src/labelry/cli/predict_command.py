@@ -5,18 +5,17 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 import typer
 
 from labelry.cli import options
 from labelry.cli.model_commands import Model, load_model, output, width
-from labelry.cli.options import kept_if_interrupted, progress_shown
+from labelry.cli.options import kept_if_interrupted, progress_shown, stoppable
 from labelry.cli.reading import Reading, reads_data
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from labelry.data.rankings import RankingLines
     from labelry.estimator import LabelRanker
     from labelry.progress import Advance
+
+T = TypeVar("T")
 
 _K = 5
 _MOST_LABELS = 100  # of a row that a threshold chooses from
@@ -106,9 +107,9 @@ def predict(
         kept_if_interrupted(lambda: f"{n_done:,} rows are printed" if out is None else None),
         threadpool_limits(1),
         output(out, force) as target,
-        closing(_answers(ranker, blocks, n_best, lines, reading.jobs)) as answers,
         phase(f"labelling {source}", unit="rows") as advance,
     ):
+        answers = _one_by_one(_answers(ranker, blocks, n_best, lines, reading.jobs))
         if form is OutputFormat.xc:
             _write_counted(answers, target, len(ranker.classes_), advance)
         else:
@@ -125,7 +126,7 @@ def _answers(
     k: int,
     lines: RankingLines,
     jobs: int | None,
-) -> Generator[tuple[int, str], None, None]:
+) -> Iterator[tuple[int, str]]:
     """Number and lines of the rows of each block; some blocks are worked on ahead."""
     from labelry.estimator import rows_of
     from labelry.linalg.parallel import resolve_jobs, stream
@@ -134,6 +135,12 @@ def _answers(
         return block.n_rows, lines(*ranker.topk_ids(rows_of(block), k))
 
     yield from stream(label, ((block,) for block in blocks), resolve_jobs(jobs))
+
+
+def _one_by_one(items: Iterator[T]) -> Iterator[T]:
+    """The same items, each made where Ctrl-C does not wait for it."""
+    while (item := stoppable(next, items, None)) is not None:
+        yield item
 
 
 def _write_counted(

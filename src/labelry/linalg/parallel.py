@@ -8,7 +8,6 @@ threads may call at once, and no numba threading layer is involved.
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,21 +20,10 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 _pools: dict[int, ThreadPoolExecutor] = {}  # by number of threads
-_apart = False  # whether a single thread, too, is not the main thread
 
 # After a fork the child has no worker threads: it makes new ones when needed.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
-
-
-def keep_main_thread_free() -> None:
-    """From now on, run all tasks of the main thread in others, where it waits for them.
-
-    Python heeds Ctrl-C only there, and not while a kernel runs. A hand-over takes some
-    microseconds, so that it is for commands, which a person may want to stop.
-    """
-    global _apart
-    _apart = True
 
 
 def cpu_count() -> int:
@@ -73,12 +61,11 @@ def stream(
     `run` or `stream` itself.
     """
     iterator = iter(tasks)
-    if n_jobs <= 1 and not (_apart and threading.current_thread() is threading.main_thread()):
+    if n_jobs <= 1:
         for task in iterator:
             yield function(*task)
         return
     # `n_jobs` run while as many wait, so no worker idles while the caller takes a result.
-    n_jobs = max(n_jobs, 1)
     pool = _pool(n_jobs)
     pending = deque(pool.submit(function, *task) for task in islice(iterator, 2 * n_jobs))
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import math
 import os
@@ -11,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import resource_tracker
 from typing import Any
 
 import uvicorn
@@ -28,6 +31,7 @@ from labelry.server.served import load_served
 from labelry.server.settings import Settings
 
 _SILENT_SECONDS = 15  # after which a worker that does not answer its parent is replaced
+_LOOK_SECONDS = 0.1  # how often signals and workers are looked for
 _PAUSE_SECONDS = 5.0  # before a worker that could not load the model is started again
 
 _LOGGING: dict[str, Any] = {
@@ -150,16 +154,22 @@ class _Workers(Multiprocess):
         self._failed: int | None = None  # exit code of a worker that ended before any served
 
     def init_processes(self) -> None:
-        # Ctrl-C reaches the workers as well, and they would print where it met them. From when
-        # they serve they heed it; until then they are ended by this process.
-        heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Ctrl-C reaches the workers as well, and they would print where it met them. They are
+        # ended by this process, which hears of it when they are started.
+        resource_tracker.ensure_running()  # or it is started with the first, and lets it through
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             super().init_processes()
         finally:
-            signal.signal(signal.SIGINT, heeded)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def run(self) -> None:
-        super().run()
+        self.init_processes()
+        while not self.should_exit.wait(_LOOK_SECONDS):
+            self.handle_signals()
+            self.keep_subprocess_alive()
+        self.terminate_all()
+        self.join_all()
         if self._failed is not None:
             raise LabelryError(
                 f"a worker ended with exit code {self._failed} before it had loaded the model"
@@ -207,6 +217,7 @@ def _worker(settings: Settings) -> FastAPI:
     A worker that replaces a dead one may find a broken model, which its siblings refused. It
     must not end in the way that makes uvicorn end them all, so it ends in another, after a pause.
     """
+    atexit.register(gc.freeze)  # as of the process that starts it: it ends sooner
     try:
         app = create_app(settings)
         check_threads()
