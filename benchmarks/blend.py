@@ -30,7 +30,7 @@ from labelry.metrics import expected_calibration_error, inverse_propensity, psp_
 from labelry.metrics.matching import Matched
 from labelry.metrics.scoring import CALIBRATION_BINS, calibration_error, calibration_totals
 from labelry.systems.blend import Blend
-from labelry.systems.hold_out import held_out_rows, near_duplicates
+from labelry.systems.hold_out import first_of_groups, held_out_groups
 from labelry.systems.label_embedding import Rembrandt
 from labelry.systems.linear_tree import LinearLabelTree
 
@@ -41,9 +41,9 @@ def load(folder: Path, held_out: bool) -> tuple[Dataset, Dataset]:
     train = read(folder / "train.txt.gz")
     if not held_out:
         return train, read(folder / "test.txt.gz")
-    groups = near_duplicates(scaled_rows(train.X), Blend().similarity)
-    judges = held_out_rows(groups, len(groups) // 5, np.random.default_rng(0))
-    parts = (np.flatnonzero(~judges), np.flatnonzero(judges))
+    X, rng = scaled_rows(train.X), np.random.default_rng(0)
+    groups = held_out_groups(X, Blend().similarity, X.shape[0] // 5, rng)
+    parts = (np.flatnonzero(groups < 0), first_of_groups(groups))
     return tuple(Dataset(train.Y[rows], X=train.X[rows]) for rows in parts)  # type: ignore[return-value]
 
 

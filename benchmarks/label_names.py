@@ -32,7 +32,7 @@ from labelry.metrics import (
     recall_at_k,
 )
 from labelry.systems.blend import Blend
-from labelry.systems.hold_out import held_out_rows, near_duplicates
+from labelry.systems.hold_out import first_of_groups, held_out_groups
 
 HIDDEN = 0.05  # share of the labels
 
@@ -63,9 +63,8 @@ def split(texts: Texts, test: bool) -> tuple[Dataset, Dataset]:
     if test:
         return texts.train, texts.test
     X = scaled_rows(TextFeatures().fit_transform(texts.train.texts or []))
-    groups = near_duplicates(X, Blend().similarity)
-    judges = held_out_rows(groups, len(groups) // 5, np.random.default_rng(0))
-    return texts.train.take(~judges), texts.train.take(judges)
+    groups = held_out_groups(X, Blend().similarity, X.shape[0] // 5, np.random.default_rng(0))
+    return texts.train.take(groups < 0), texts.train.take(first_of_groups(groups))
 
 
 class Fitted(NamedTuple):

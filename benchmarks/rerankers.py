@@ -27,7 +27,7 @@ from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import expected_calibration_error, precision_at_k
 from labelry.metrics.matching import match
 from labelry.systems.blend import Blend
-from labelry.systems.hold_out import held_out_rows, near_duplicates
+from labelry.systems.hold_out import first_of_groups, held_out_groups
 
 KINDS = "average,logistic,boosted,lightgbm,lambdarank"
 N_TREES, N_LEAVES, LEAF_CANDIDATES = 100, 15, 100  # as in labelry.decoders.rerank
@@ -83,14 +83,13 @@ def collect(folder: Path) -> tuple[Evidence, Evidence]:
     """What the judges say about rows that they have not seen: to learn from, and to ask about."""
     train = read(folder / "train.txt.gz")
     X, Y, rng = scaled_rows(train.X), train.Y, np.random.default_rng(0)
-    groups = near_duplicates(X, Blend().similarity)
-    held_out = held_out_rows(groups, min(X.shape[0] // 4, 20_000), rng)
-    seen, unseen = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    groups = held_out_groups(X, Blend().similarity, min(X.shape[0] // 4, 20_000), rng)
+    seen, unseen = np.flatnonzero(groups < 0), first_of_groups(groups)
     blend = Blend(n_jobs=1)
     judges = blend._fit_retrievers(X[seen], Y[seen], None, rng)
     parts = [part for _, *part in judges.judged(X[unseen], blend.n_candidates, 1)]
     evidence = Evidence(*(np.concatenate(part) for part in zip(*parts, strict=True)), Y[unseen])
-    half = held_out_rows(groups[unseen], len(unseen) // 2, rng)
+    half = rng.permutation(len(unseen)) < len(unseen) // 2
     return evidence.of(half), evidence.of(~half)
 
 

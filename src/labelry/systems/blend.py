@@ -21,7 +21,7 @@ from labelry.linalg.parallel import resolve_jobs, run
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match
 from labelry.progress import phase
-from labelry.systems.hold_out import held_out_groups, held_out_rows
+from labelry.systems.hold_out import first_of_groups, held_out_groups
 from labelry.systems.new_labels import encoded_again, further_classes, name_features
 from labelry.systems.objectives import (
     OBJECTIVES,
@@ -71,9 +71,9 @@ class Blend(LabelRanker):
         Share of the rows that the re-ranker is fitted on, at most 7,000 of them, by judges that
         were fitted on the others. Afterwards the judges are fitted on all rows.
     similarity : float
-        Cosine from which rows count as near-duplicates, which are held out together; sparse rows
-        only. Smaller trusts neighbours less; more than 1 holds out rows at random, which is right
-        where new rows have near-duplicates in the training rows too.
+        Cosine from which rows count as near-duplicates, which are held out together, one of them to
+        learn from; sparse rows only. Smaller trusts neighbours less; more than 1 holds rows out at
+        random, which is right where new rows have near-duplicates in the training rows too.
     random_state : int, optional
     n_jobs : int, optional
         Threads; all cores when None.
@@ -244,11 +244,11 @@ class Blend(LabelRanker):
         n_wanted = min(int(self.held_out * X.shape[0]), _MOST_ROWS)
         with phase("near-duplicates"):
             groups = held_out_groups(X, self.similarity, n_wanted, rng)
-        seen, unseen = np.flatnonzero(groups < 0), np.flatnonzero(groups >= 0)
+        seen, unseen = np.flatnonzero(groups < 0), first_of_groups(groups)
         judges = None
         if len(unseen) >= _FEW_ROWS:
             judges = self._fit_retrievers(X[seen], Y[seen], names, rng)
-            self._fit_reranker(judges, X[unseen], Y[unseen], groups[unseen], rng)
+            self._fit_reranker(judges, X[unseen], Y[unseen], rng)
         self._set_retrievers(self._fit_retrievers(X, Y, names, rng, judges))
 
     def _partial_fit(self, X: Matrix, Y: csr_array) -> None:
@@ -303,7 +303,6 @@ class Blend(LabelRanker):
         judges: Retrievers,
         X: Matrix,
         Y: csr_array,
-        groups: Ints,
         rng: np.random.Generator,
     ) -> None:
         """Fit the re-ranker to rows that the judges have not seen, if it is better than each."""
@@ -315,7 +314,7 @@ class Blend(LabelRanker):
         candidates, F = (np.concatenate(part) for part in zip(*parts, strict=True))
         hits = match(Y, candidates).hits
         with phase("re-ranker"):
-            found = self._rerankers(judges, candidates, F, hits, groups, rng)
+            found = self._rerankers(judges, candidates, F, hits, rng)
             if found is None:
                 return
             reranker, S = found
@@ -342,7 +341,6 @@ class Blend(LabelRanker):
         candidates: Ints,
         F: F32,
         hits: NDArray[np.bool_],
-        groups: Ints,
         rng: np.random.Generator,
     ) -> tuple[Reranker | StrangerReranker, F32] | None:
         """A re-ranker of each half of the rows: their mean, and the log odds of the other half.
@@ -351,7 +349,7 @@ class Blend(LabelRanker):
         """
         fit = fit_reranker if judges.names is None else fit_with_strangers
         n_jobs = resolve_jobs(self.n_jobs)
-        half = held_out_rows(groups, len(groups) // 2, rng)
+        half = rng.permutation(len(hits)) < len(hits) // 2
         tasks = [
             (candidates[rows], F[rows], hits[rows], self.reranker, own)
             for rows, own in zip((half, ~half), rng.spawn(2), strict=True)

@@ -24,21 +24,6 @@ _DRAWN = 4  # rows drawn for each to hold out,
 _LEAST_DRAWN = 10_000  # but all of a few, of which most may be in one large group
 
 
-def held_out_rows(groups: Ints, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """About `n_rows` rows of whole groups, drawn at random; larger groups are never held out.
-
-    Examples
-    --------
-    >>> held_out_rows(np.array([0, 0, 0, 3]), 2, np.random.default_rng(0)).tolist()
-    [False, False, False, True]
-    """
-    _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    order = rng.permutation(len(sizes))
-    chosen = np.zeros(len(sizes), dtype=bool)
-    chosen[order[_first_that_fit(sizes[order], n_rows)]] = True
-    return chosen[group]
-
-
 def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
     """For each row the first row of its group; rows of a group are close to that one, by cosine.
 
@@ -68,9 +53,21 @@ def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
 def held_out_groups(X: Matrix, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:
     """About `n_rows` rows to hold out, in whole groups of near-duplicates; -1 for other rows.
 
-    As `held_out_rows` of `near_duplicates`, but groups are sought only for rows that are drawn.
+    As `near_duplicates`, but groups are sought only for rows that are drawn; those of more than
+    `n_rows` rows are never held out.
     """
     return _groups(X, similarity, _drawn(X.shape[0], n_rows, rng), n_rows)
+
+
+def first_of_groups(groups: I32) -> NDArray[np.intp]:
+    """The rows that begin groups, to judge by: only they have no near-duplicate outside for sure.
+
+    Examples
+    --------
+    >>> first_of_groups(np.array([-1, 1, 1, -1, 4])).tolist()
+    [1, 4]
+    """
+    return np.flatnonzero(groups == np.arange(len(groups)))
 
 
 def held_out_groups_of(rows: Rows, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:
@@ -128,7 +125,8 @@ def _groups(X: Matrix, similarity: float, order: I32, n_rows: int) -> I32:
     prefix.eliminate_zeros()
     lists = csr_array(prefix.T)
     rows, short, long = ((A.indptr, A.indices, A.data) for A in (X, prefix, lists))
-    _group_rows(*rows, tail, *short, *long, similarity, _WINDOW, order, n_rows, group)
+    largest = np.abs(X).max(axis=1).toarray().ravel()
+    _group_rows(*rows, tail, largest, *short, *long, similarity, _WINDOW, order, n_rows, group)
     return np.maximum(group, -1)
 
 
@@ -144,6 +142,7 @@ def _group_rows(
     indices: Ints,
     data: F32,
     tail: F32,
+    largest: F32,
     prefix_indptr: Ints,
     prefix_indices: Ints,
     prefix_tail: F32,
@@ -184,6 +183,9 @@ def _group_rows(
                 j = list_rows[q]
                 if group[j] == -1 and compared[j] != i:
                     compared[j] = i  # this is the rarest feature that they share
+                    n_shared = min(indptr[i + 1] - indptr[i], indptr[j + 1] - indptr[j])
+                    if n_shared * largest[i] * largest[j] < least:
+                        continue  # one has far more features than the other
                     total = np.float32(0.0)
                     for e in range(indptr[j], indptr[j + 1]):
                         if total + prefix_tail[p] * tail[e] < least:
