@@ -183,8 +183,10 @@ def test_add_gram(index: type, n_jobs: int, weighted: bool) -> None:
 @pytest.mark.parametrize("unit", [False, True])
 def test_append_column(index: type, unit: bool) -> None:
     A = sparse(40, 30, index=index)
-    parts = kernels.append_column(A.indptr, A.indices, A.data, 30, unit)
-    found = csr_array(parts, shape=(40, 31))
+    parts = [np.empty(n, dtype) for n, dtype in ((41, index), (A.nnz + 40, index))]
+    parts.append(np.empty(A.nnz + 40, np.float32))
+    kernels.append_column(A.indptr, A.indices, A.data, 30, unit, *parts)
+    found = csr_array(tuple(parts[::-1]), shape=(40, 31))
     expected = A.toarray()
     if unit:
         expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-30)

@@ -269,47 +269,46 @@ def add_gram(
 
 @njit(nogil=True, cache=True)
 def append_column(
-    indptr: Ints, indices: Ints, data: F32, column: int, unit: bool
-) -> tuple[F32, Ints, Ints]:
-    """``hstack([A, ones])`` for CSR A of so many columns: its data, indices and indptr.
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    column: int,
+    unit: bool,
+    out_indptr: Ints,
+    out_indices: Ints,
+    out_data: F32,
+) -> None:
+    """Fill the parts of ``hstack([A, ones])`` for CSR A of so many columns.
 
     With `unit`, the rows of A are scaled to unit length first.
     """
-    n_rows = len(indptr) - 1
-    out_indptr = np.empty_like(indptr)
-    out_indices = np.empty(len(indices) + n_rows, dtype=indices.dtype)
-    out_data = np.empty(len(data) + n_rows, dtype=data.dtype)
     out_indptr[0] = 0
-    for i in range(n_rows):
-        # Slices of 64-bit places: copied whole, by vectors.
-        p0, p1 = np.int64(indptr[i]), np.int64(indptr[i + 1])
-        end = p1 + i
-        out_indices[p0 + i : end] = indices[p0:p1]
-        if unit:
-            _scale_to_unit(data[p0:p1], out_data[p0 + i : end])
-        else:
-            out_data[p0 + i : end] = data[p0:p1]
-        out_indices[end], out_data[end] = column, 1
-        out_indptr[i + 1] = end + 1
-    return out_data, out_indices, out_indptr
+    for i in range(indptr.size - 1):
+        # Unsigned: a place that cannot be negative makes loops that are copied by vectors.
+        p0, p1, shift = np.uintp(indptr[i]), np.uintp(indptr[i + 1]), np.uintp(i)
+        factor = _unit_factor(data, p0, p1) if unit else 1.0
+        for p in range(p0, p1):
+            out_indices[p + shift] = indices[p]
+        for p in range(p0, p1):
+            out_data[p + shift] = data[p] * factor
+        out_indices[p1 + shift], out_data[p1 + shift] = column, 1
+        out_indptr[i + 1] = p1 + shift + np.uintp(1)
 
 
 @njit(nogil=True, cache=True)
-def unit_rows(indptr: Ints, data: F32) -> F32:
-    """The entries of a CSR matrix whose rows are scaled to unit length."""
-    scaled = np.empty_like(data)
+def unit_rows(indptr: Ints, data: F32, scaled: F32) -> None:
+    """Fill the entries of a CSR matrix whose rows are scaled to unit length."""
     for i in range(indptr.size - 1):
-        p0, p1 = np.int64(indptr[i]), np.int64(indptr[i + 1])
-        _scale_to_unit(data[p0:p1], scaled[p0:p1])
-    return scaled
+        p0, p1 = np.uintp(indptr[i]), np.uintp(indptr[i + 1])
+        factor = _unit_factor(data, p0, p1)
+        for p in range(p0, p1):
+            scaled[p] = data[p] * factor
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _scale_to_unit(x: F32, out: F32) -> None:
-    """Fill `out` with x scaled to unit length, or with x where that is zero."""
+def _unit_factor(data: F32, p0: np.uintp, p1: np.uintp) -> float:
+    """What scales these entries to unit length; 1 where they are zero."""
     total = 0.0
-    for p in range(x.size):
-        total += np.float64(x[p]) * np.float64(x[p])
-    factor = 1.0 / np.sqrt(total) if total > 0.0 else 1.0  # may be too large for float32
-    for p in range(x.size):
-        out[p] = x[p] * factor
+    for p in range(p0, p1):
+        total += np.float64(data[p]) * np.float64(data[p])
+    return 1.0 / np.sqrt(total) if total > 0.0 else 1.0  # may be too large for float32

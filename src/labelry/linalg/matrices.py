@@ -46,7 +46,8 @@ def scaled_rows(A: Matrix) -> Matrix:
     """Rows scaled to unit length; rows of zeros stay."""
     if issparse(A):
         scaled = copy(A)  # entries in the same places
-        scaled.data = kernels.unit_rows(A.indptr, A.data)
+        scaled.data = np.empty_like(A.data)
+        kernels.unit_rows(A.indptr, A.data, scaled.data)
         return scaled
     # In double, as above: the square of 1e20 does not fit in float32, nor does that of 1e-25.
     lengths = np.sqrt(np.einsum("ij,ij->i", A, A, dtype=np.float64))[:, None]
@@ -64,8 +65,12 @@ def with_constant(A: Matrix, *, unit: bool = False) -> Matrix:
     if not issparse(A):
         A = scaled_rows(A) if unit else A
         return np.hstack([A, np.ones((A.shape[0], 1), dtype=np.float32)])
-    parts = kernels.append_column(A.indptr, A.indices, A.data, A.shape[1], unit)
-    return csr_array(parts, shape=(A.shape[0], A.shape[1] + 1))
+    # numpy's memory comes in large pages, which a kernel's own would not.
+    n = A.nnz + A.shape[0]
+    indices, data = np.empty(n, dtype=A.indices.dtype), np.empty(n, dtype=A.data.dtype)
+    indptr = np.empty_like(A.indptr)
+    kernels.append_column(A.indptr, A.indices, A.data, A.shape[1], unit, indptr, indices, data)
+    return csr_array((data, indices, indptr), shape=(A.shape[0], A.shape[1] + 1))
 
 
 def stacked(parts: list[Matrix]) -> Matrix:
