@@ -19,7 +19,9 @@ def problem(n: int = 60, d: int = 12) -> tuple[csr_array, np.ndarray, np.ndarray
     X = csr_array(random_array((n, d), density=0.3, random_state=rng, dtype=np.float32))
     score = X @ rng.standard_normal((d, LANES)) + 0.3 * rng.standard_normal((n, LANES))
     signs = np.where(score > 0.2, 1, -1).astype(np.int8)
-    return X, signs, (X.multiply(X).sum(axis=1) + 1.0).astype(np.float32)
+    energy = dual_descent.row_energies(X.indptr, X.data)
+    assert_allclose(energy, X.multiply(X).sum(axis=1) + 1.0, rtol=1e-6)
+    return X, signs, energy
 
 
 def plain_sweep(X, signs, energy, alpha, order, W, n_active: int, state) -> tuple[int, int]:

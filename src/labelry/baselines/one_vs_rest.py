@@ -134,7 +134,7 @@ class OneVsRest(LabelRanker):
         """The function that trains one group of labels."""
         csr = (X.indptr, X.indices, X.data)
         rows_of = Y.tocsc()
-        energy = (X.multiply(X).sum(axis=1) + 1.0).astype(np.float32)
+        energy = dual_descent.row_energies(X.indptr, X.data)
         options = (self.C, self.tolerance, self.max_sweeps)
 
         def train(labels: Ints, seed: int) -> tuple[Ints, F32, int]:

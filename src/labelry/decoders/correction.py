@@ -35,6 +35,7 @@ from sklearn.linear_model import LogisticRegression
 
 from labelry.checks import StoredCheck
 from labelry.decoders import correction_kernels as kernels
+from labelry.linalg.dual_descent import row_energies
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, spans, stream
 from labelry.linalg.topk import topk
@@ -263,7 +264,7 @@ class _Problem(NamedTuple):
     def fit(self, options: _Options) -> Correction:
         """The correction, once `options` are all given."""
         X = self.X
-        energy = (X.multiply(X).sum(axis=1) + 1.0).astype(np.float32)  # of [x, 1]
+        energy = row_energies(X.indptr, X.data)
         pairs, scale, shift = _pairs(self.Y, self.candidates, self.offsets, options.add_missed)
         fixed = (X.indptr, X.indices, X.data, X.shape[1], energy, *pairs)
         numbers = (options.regularization, options.sparsity, options.tolerance, options.max_sweeps)

@@ -13,23 +13,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby, pairwise
 from operator import itemgetter
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from labelry.linalg import dual_descent
-from labelry.linalg.dual_descent import Loss, Sweeps, add_start, block_bounds, starting_alpha
+from labelry.linalg.dual_descent import (
+    Loss,
+    Sweeps,
+    add_start,
+    block_bounds,
+    row_energies,
+    starting_alpha,
+)
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import consecutive_rows, stacked
 from labelry.linalg.parallel import run
 
 F32 = NDArray[np.float32]
 Part: TypeAlias = tuple[csr_array, csr_array]  # X (n, d) and T (n, n_labels) of some rows
+Passes: TypeAlias = Callable[[], Iterable[Part]]  # each call begins one over all rows
 
 
 class Group(NamedTuple):
@@ -41,7 +50,7 @@ class Group(NamedTuple):
 
 
 def train_by_blocks(
-    passes: Callable[[], Iterable[Part]],
+    passes: Passes,
     groups: Sequence[Group],
     n_features: int,
     *,
@@ -76,6 +85,45 @@ def train_by_blocks(
             descent = _Descent(chosen, n_features, sizes, loss, (C, tolerance), max_sweeps, states)
             for place, W in descent.run(passes, n_jobs):
                 yield begin + place, W
+
+
+@contextmanager
+def kept_parts(passes: Passes) -> Iterator[Passes]:
+    """Passes over parts of rows that are costly to choose: the first keeps them for the others.
+
+    A temporary file has 8 bytes for each nonzero of X and T.
+    """
+    with TemporaryFile() as file:
+        yield _KeptParts(passes, file)
+
+
+class _KeptParts:
+    def __init__(self, passes: Passes, file: IO[bytes]) -> None:
+        self._passes, self._file = passes, file
+        self._widths: list[tuple[int, int]] = []  # columns of X and T of each part that is there
+
+    def __call__(self) -> Iterator[Part]:
+        return self._read() if self._widths else self._write()
+
+    def _write(self) -> Iterator[Part]:
+        widths = []
+        for part in self._passes():
+            for A in part:
+                for array in (A.data, A.indices, A.indptr):
+                    np.save(self._file, array, allow_pickle=False)
+            widths.append((part[0].shape[1], part[1].shape[1]))
+            yield part
+        self._widths = widths
+
+    def _read(self) -> Iterator[Part]:
+        self._file.seek(0)
+        for widths in self._widths:
+            X, T = (self._matrix(width) for width in widths)
+            yield X, T
+
+    def _matrix(self, width: int) -> csr_array:
+        data, indices, indptr = (np.load(self._file, allow_pickle=False) for _ in range(3))
+        return csr_array((data, indices, indptr), shape=(len(indptr) - 1, width))
 
 
 def fixed_blocks(parts: Iterable[Part]) -> Iterator[Part]:
@@ -130,7 +178,7 @@ class _Descent:
         self._sweeps = [Sweeps(sizes, max_sweeps, group.seed) for group in groups]
         self._states, self._fresh = states, True
 
-    def run(self, passes: Callable[[], Iterable[Part]], n_jobs: int) -> Iterator[tuple[int, F32]]:
+    def run(self, passes: Passes, n_jobs: int) -> Iterator[tuple[int, F32]]:
         """Sweep until all groups are done; the weights of each when it is."""
         if self._loss == "logistic":
             self._pass(passes, self._start, n_jobs)
@@ -140,9 +188,7 @@ class _Descent:
             for g in [g for g in self._W if not self._sweeps[g].go_on()]:
                 yield g, self._W.pop(g)
 
-    def _pass(
-        self, passes: Callable[[], Iterable[Part]], function: Callable[..., None], n_jobs: int
-    ) -> None:
+    def _pass(self, passes: Passes, function: Callable[..., None], n_jobs: int) -> None:
         """``function(group, block, X, columns of T, energy)`` for the active groups of blocks."""
         blocks = fixed_blocks(passes())
         for block in range(len(self._begin) - 1):
@@ -154,7 +200,7 @@ class _Descent:
     ) -> None:
         active = [g for g in self._W if self._sweeps[g].n_active[block]]
         if active:
-            columns, energy = T.tocsc(), _energy(X)
+            columns, energy = T.tocsc(), row_energies(X.indptr, X.data)
             run(function, [(g, block, X, columns, energy) for g in active], n_jobs)
 
     def _start(self, g: int, block: int, X: csr_array, T: csc_array, energy: F32) -> None:
@@ -202,12 +248,6 @@ class _RowStates:
     def _offset(self, group: int, begin: int, *arrays: NDArray[Any]) -> int:
         per_row = sum(array.nbytes // len(array) for array in arrays)
         return (group * self._n_rows + begin) * per_row
-
-
-def _energy(X: csr_array) -> F32:
-    """``||x_i||^2 + 1`` of each row."""
-    squares = csr_array((np.square(X.data), X.indices, X.indptr), shape=X.shape)
-    return (squares.sum(axis=1) + 1.0).astype(np.float32)
 
 
 def _views(arrays: Sequence[NDArray[Any]]) -> list[memoryview]:

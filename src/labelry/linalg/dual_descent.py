@@ -41,6 +41,18 @@ BLOCK = 1 << 22  # nonzeros and rows of a block: 32 MiB
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def row_energies(indptr: Ints, data: F32) -> F32:
+    """``||x_i||^2 + 1`` of each row, which is extended by a constant."""
+    energies = np.empty(indptr.size - 1, dtype=np.float32)
+    for i in range(energies.size):
+        total = 1.0
+        for p in range(np.uintp(indptr[i]), np.uintp(indptr[i + 1])):
+            total += np.float64(data[p]) * np.float64(data[p])
+        energies[i] = total
+    return energies
+
+
 def block_bounds(indptr: Ints, before: int = 0) -> NDArray[np.int64]:
     """Where the blocks begin in which rows are visited, and where the last one ends.
 

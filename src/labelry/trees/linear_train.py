@@ -16,6 +16,7 @@ Babbar, Schoelkopf: DiSMEC, 2017 (pruning).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry.linalg import dual_descent
-from labelry.linalg.block_descent import Group, train_by_blocks
+from labelry.linalg.block_descent import Group, kept_parts, train_by_blocks
 from labelry.linalg.dual_descent import Loss
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix
@@ -135,7 +136,7 @@ class _Trainer:
         self, X: Matrix, Y: csr_array, tree: Tree, roots: I32, settings: _Settings
     ) -> None:
         self._X = csr_array(X)
-        self._energy = (self._X.multiply(self._X).sum(axis=1) + 1.0).astype(np.float32)
+        self._energy = dual_descent.row_energies(self._X.indptr, self._X.data)
         self._tree, self._roots = tree, set(roots.tolist())
         self._rows_of = reach(tree, Y)
         self._all = np.arange(X.shape[0], dtype=np.int32)
@@ -283,24 +284,27 @@ def _train_by_blocks(
     loss, C, tolerance, max_sweeps, prune = settings
     C, scale = _scaled_loss(loss, C * _ROOT_SHARE if is_root else C)
     starts = range(0, len(places), LANES)
-    trained = train_by_blocks(
-        lambda: rows.map_blocks(targets),
-        [Group(start, min(start + LANES, len(places)), seed) for start in starts],
-        rows.n_features,
-        loss=loss,
-        C=C,
-        tolerance=tolerance,
-        max_sweeps=max_sweeps,
-        memory=room,
-        n_jobs=n_jobs,
-    )
     features = np.arange(rows.n_features, dtype=np.int32)
     found: dict[int, Entries] = {}
     bias = np.empty(len(places), dtype=np.float32)
-    for group, W in trained:
-        mine = slice(starts[group], starts[group] + LANES)
-        found[group] = large_weights(W * scale, prune, features, places[mine])
-        bias[mine] = W[-1, : len(places[mine])] * scale
+    passes = partial(rows.map_blocks, targets)
+    few = not is_root and isinstance(rows, StreamedRows)  # of many that are read
+    with kept_parts(passes) if few else nullcontext(passes) as passes_of_node:
+        trained = train_by_blocks(
+            passes_of_node,
+            [Group(start, min(start + LANES, len(places)), seed) for start in starts],
+            rows.n_features,
+            loss=loss,
+            C=C,
+            tolerance=tolerance,
+            max_sweeps=max_sweeps,
+            memory=room,
+            n_jobs=n_jobs,
+        )
+        for group, W in trained:
+            mine = slice(starts[group], starts[group] + LANES)
+            found[group] = large_weights(W * scale, prune, features, places[mine])
+            bias[mine] = W[-1, : len(places[mine])] * scale
     entries = _joined([found[group] for group in sorted(found)])
     return _Part(*entries, children, bias, node, last)
 
