@@ -243,7 +243,7 @@ class Blend(LabelRanker):
         self.held_out_ndcg_: dict[str, float] = {}
         n_wanted = min(int(self.held_out * X.shape[0]), _MOST_ROWS)
         with phase("near-duplicates"):
-            groups = held_out_groups(X, self.similarity, n_wanted, rng)
+            groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
         seen, unseen = np.flatnonzero(groups < 0), first_of_groups(groups)
         judges = None
         if len(unseen) >= _FEW_ROWS:

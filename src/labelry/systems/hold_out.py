@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry.linalg.matrices import Matrix
+from labelry.linalg.parallel import resolve_jobs, run, spans
 from labelry.linalg.rows import Block, Rows, StreamedRows
 
 F32 = NDArray[np.float32]
@@ -21,10 +22,11 @@ Ints = NDArray[np.integer]
 
 _WINDOW = 1000  # rows before and after it in the list of a feature that a row is compared with
 _DRAWN = 4  # rows drawn for each to hold out,
+_AT_ONCE = 4096  # rows whose near-duplicates are sought side by side
 _LEAST_DRAWN = 10_000  # but all of a few, of which most may be in one large group
 
 
-def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
+def near_duplicates(X: Matrix, similarity: float = 0.9, n_jobs: int | None = 1) -> I32:
     """For each row the first row of its group; rows of a group are close to that one, by cosine.
 
     Dense rows are groups of their own: they are measurements, of which many are always close.
@@ -35,6 +37,8 @@ def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
         Rows of unit length, or zero.
     similarity : float
         Least cosine of a near-duplicate; between 0 and 1.
+    n_jobs : int, optional
+        Threads; all cores when None. The result does not depend on it.
 
     Notes
     -----
@@ -47,16 +51,19 @@ def near_duplicates(X: Matrix, similarity: float = 0.9) -> I32:
     Bayardo, Ma, Srikant: Scaling up all pairs similarity search, 2007.
     """
     n = X.shape[0]
-    return _groups(X, similarity, np.arange(n, dtype=np.int32), n)
+    return _groups(X, similarity, np.arange(n, dtype=np.int32), n, resolve_jobs(n_jobs))
 
 
-def held_out_groups(X: Matrix, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:
+def held_out_groups(
+    X: Matrix, similarity: float, n_rows: int, rng: np.random.Generator, n_jobs: int | None = 1
+) -> I32:
     """About `n_rows` rows to hold out, in whole groups of near-duplicates; -1 for other rows.
 
     As `near_duplicates`, but groups are sought only for rows that are drawn; those of more than
     `n_rows` rows are never held out.
     """
-    return _groups(X, similarity, _drawn(X.shape[0], n_rows, rng), n_rows)
+    drawn = _drawn(X.shape[0], n_rows, rng)
+    return _groups(X, similarity, drawn, n_rows, resolve_jobs(n_jobs))
 
 
 def first_of_groups(groups: I32) -> NDArray[np.intp]:
@@ -73,13 +80,13 @@ def first_of_groups(groups: I32) -> NDArray[np.intp]:
 def held_out_groups_of(rows: Rows, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:
     """As `held_out_groups`; near-duplicates in different blocks of streamed rows are not found."""
     if not isinstance(rows, StreamedRows):
-        return held_out_groups(rows.gathered("X")[0], similarity, n_rows, rng)
+        return held_out_groups(rows.gathered("X")[0], similarity, n_rows, rng, rows.n_jobs)
     drawn = _drawn(rows.n_rows, n_rows, rng)
 
     def groups(block: Block) -> I32:
         own = drawn - np.int32(block.start)
         own = own[(own >= 0) & (own < block.n_rows)]
-        found = _groups(block.X, similarity, own, n_rows)
+        found = _groups(block.X, similarity, own, n_rows, 1)
         return np.where(found < 0, found, found + np.int32(block.start))
 
     found = np.concatenate(list(rows.map_blocks(groups)))
@@ -107,7 +114,7 @@ def _drawn(n: int, n_rows: int, rng: np.random.Generator) -> I32:
     return rng.permutation(n)[:n_drawn].astype(np.int32)
 
 
-def _groups(X: Matrix, similarity: float, order: I32, n_rows: int) -> I32:
+def _groups(X: Matrix, similarity: float, order: I32, n_rows: int, n_jobs: int) -> I32:
     """Groups of `n_rows` rows at most, begun by rows in that order; -1 for rows in none."""
     group = np.full(X.shape[0], -1, dtype=np.int32)
     if not issparse(X):
@@ -126,7 +133,15 @@ def _groups(X: Matrix, similarity: float, order: I32, n_rows: int) -> I32:
     lists = csr_array(prefix.T)
     rows, short, long = ((A.indptr, A.indices, A.data) for A in (X, prefix, lists))
     largest = np.abs(X).max(axis=1).toarray().ravel()
-    _group_rows(*rows, tail, largest, *short, *long, similarity, _WINDOW, order, n_rows, group)
+    problem = (*rows, tail, largest, *short, *long, similarity, _WINDOW)
+    n_left, begin = n_rows, 0
+    while n_left and begin < len(order):
+        some = order[begin : begin + min(n_left, _AT_ONCE)]
+        begin += len(some)
+        some = some[group[some] == -1]
+        tasks = [(*problem, some[a:b]) for a, b in spans(len(some), n_jobs)]
+        for task, near in zip(tasks, run(_near_rows, tasks, n_jobs), strict=True):
+            n_left = _take_groups(task[-1], *near, n_left, group)
     return np.maximum(group, -1)
 
 
@@ -137,7 +152,7 @@ def _tail_energy(X: csr_array) -> NDArray[np.float64]:
 
 
 @njit(nogil=True, cache=True)
-def _group_rows(
+def _near_rows(
     indptr: Ints,
     indices: Ints,
     data: F32,
@@ -151,25 +166,15 @@ def _group_rows(
     list_tail: F32,
     similarity: float,
     window: int,
-    order: I32,
-    n_rows: int,
-    group: I32,
-) -> None:
-    """The first row of a group, in turn, begins it, until `n_rows` rows are in groups.
-
-    A group of more rows than are still wanted is marked by -2 and left out.
-    """
+    rows: I32,
+) -> tuple[NDArray[np.int64], I32]:
+    """The near-duplicates of each of these rows: where they begin and end, and which they are."""
     x = np.zeros(list_indptr.size - 1, dtype=np.float32)
     least = np.float32(similarity - 1e-5)  # rounding aside
-    compared = np.full(group.size, -1, dtype=np.int32)  # the last row that a row was compared with
-    members = np.empty(group.size, dtype=np.int32)
-    n_left = n_rows
-    for i in order:
-        if n_left == 0:
-            break
-        if group[i] != -1:
-            continue
-        members[0], n_members = i, 1
+    compared = np.full(indptr.size - 1, -1, dtype=np.int32)  # the last row that a row was with
+    bounds = np.zeros(rows.size + 1, dtype=np.int64)
+    near, n_near = np.empty(rows.size + 16, dtype=np.int32), 0
+    for r, i in enumerate(rows):
         compared[i] = i
         for p in range(indptr[i], indptr[i + 1]):
             x[indices[p]] = data[p]
@@ -181,23 +186,45 @@ def _group_rows(
                 if prefix_tail[p] * list_tail[q] < least:
                     continue
                 j = list_rows[q]
-                if group[j] == -1 and compared[j] != i:
-                    compared[j] = i  # this is the rarest feature that they share
-                    n_shared = min(indptr[i + 1] - indptr[i], indptr[j + 1] - indptr[j])
-                    if n_shared * largest[i] * largest[j] < least:
-                        continue  # one has far more features than the other
-                    total = np.float32(0.0)
-                    for e in range(indptr[j], indptr[j + 1]):
-                        if total + prefix_tail[p] * tail[e] < least:
-                            break  # the rest cannot make up for it
-                        total += x[indices[e]] * data[e]
-                    if total >= similarity:
-                        members[n_members] = j
-                        n_members += 1
+                if compared[j] == i:
+                    continue
+                compared[j] = i  # this is the rarest feature that they share
+                n_shared = min(indptr[i + 1] - indptr[i], indptr[j + 1] - indptr[j])
+                if n_shared * largest[i] * largest[j] < least:
+                    continue  # one has far more features than the other
+                total = np.float32(0.0)
+                for e in range(indptr[j], indptr[j + 1]):
+                    if total + prefix_tail[p] * tail[e] < least:
+                        break  # the rest cannot make up for it
+                    total += x[indices[e]] * data[e]
+                if total >= similarity:
+                    if n_near == near.size:
+                        near = np.concatenate((near, np.empty_like(near)))
+                    near[n_near] = j
+                    n_near += 1
         for p in range(indptr[i], indptr[i + 1]):
             x[indices[p]] = 0.0
-        if members[:n_members].min() < i:
+        bounds[r + 1] = n_near
+    return bounds, near
+
+
+@njit(nogil=True, cache=True)
+def _take_groups(rows: I32, bounds: NDArray[np.int64], near: I32, n_left: int, group: I32) -> int:
+    """Each row in turn begins a group, until so many rows are in groups; how many are left.
+
+    A group of more rows than are still wanted is marked by -2 and left out.
+    """
+    for r, i in enumerate(rows):
+        if n_left == 0:
+            break
+        if group[i] != -1:
+            continue
+        members = near[bounds[r] : bounds[r + 1]]
+        members = members[group[members] == -1]
+        if members.size and members.min() < i:
             continue  # drawn by a later row: large groups would be drawn more often
-        fits = n_members <= n_left
-        group[members[:n_members]] = i if fits else -2
-        n_left -= n_members if fits else 0
+        fits = 1 + members.size <= n_left
+        group[i] = i if fits else -2
+        group[members] = group[i]
+        n_left -= 1 + members.size if fits else 0
+    return n_left
