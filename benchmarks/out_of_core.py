@@ -51,7 +51,7 @@ TIMED: dict[str, dict[str, Any]] = {
     "leml": {"n_rounds": 1},
     "moments": {},
     "linear-tree": {},
-    "deep-tree": {"branching": 5},
+    "deep-tree": {"branching": 5, "depth": 2},
     "tagger": {"quality": "fast"},
 }
 BOUNDED: dict[str, dict[str, Any]] = {  # smaller, for the patience of whoever waits
@@ -59,7 +59,7 @@ BOUNDED: dict[str, dict[str, Any]] = {  # smaller, for the patience of whoever w
     "leml": {"embedding_dim": 20, "n_rounds": 1},
     "moments": {"n_topics": 25},
     "linear-tree": {},
-    "deep-tree": {"branching": 5},  # its nodes below the root have no room either
+    "deep-tree": {"branching": 5, "depth": 2},  # its nodes below the root have no room either
     "tagger": {"quality": "fast"},
 }
 MIB = 1 << 20
