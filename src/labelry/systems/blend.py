@@ -245,6 +245,8 @@ class Blend(LabelRanker):
         with phase("near-duplicates"):
             groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
         seen, unseen = np.flatnonzero(groups < 0), first_of_groups(groups)
+        if len(unseen) < _FEW_ROWS:  # better than nothing
+            unseen = np.flatnonzero(groups >= 0)
         judges = None
         if len(unseen) >= _FEW_ROWS:
             judges = self._fit_retrievers(X[seen], Y[seen], names, rng)
