@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -45,30 +45,36 @@ from labelry.systems import system_class
 
 N_TOPICS, LENGTH = 25, 30
 DATA = {"sums": (1_400, 500, 0.7), "trees": (30_000, 25, 0.9)}  # words, labels, of the topic
-TREES = ("linear-tree", "deep-tree", "tagger")
-TIMED: dict[str, dict[str, Any]] = {
-    "rembrandt": {},
-    "leml": {"n_rounds": 1},
-    "moments": {},
-    "linear-tree": {},
-    "deep-tree": {"branching": 5, "depth": 2},
-    "tagger": {"quality": "fast"},
-}
-BOUNDED: dict[str, dict[str, Any]] = {  # smaller, for the patience of whoever waits
-    "rembrandt": {"embedding_dim": 30, "decoder": "least-squares"},
-    "leml": {"embedding_dim": 20, "n_rounds": 1},
-    "moments": {"n_topics": 25},
-    "linear-tree": {},
-    "deep-tree": {"branching": 5, "depth": 2},  # its nodes below the root have no room either
-    "tagger": {"quality": "fast"},
+
+
+class Case(NamedTuple):
+    """A system, the data that it gets, and its settings; None: not tried under the bound."""
+
+    system: str
+    kind: str
+    timed: dict[str, Any]
+    bounded: dict[str, Any] | None = None
+
+
+TWO_LEVELS = {"branching": 5, "depth": 2}  # nodes below the root have no room either
+CLUSTERS = {"embedding_dim": 20, "n_learners": 1}
+CASES = {  # settings under the bound are smaller, for the patience of whoever waits
+    "rembrandt": Case("rembrandt", "sums", {}, {"embedding_dim": 30, "decoder": "least-squares"}),
+    "rembrandt-least-squares": Case("rembrandt", "sums", {"decoder": "least-squares"}),
+    "rembrandt-logistic": Case("rembrandt", "sums", {"decoder": "logistic", "max_epochs": 2}),
+    "pca": Case("pca", "sums", {}),
+    "plst": Case("plst", "sums", {}),
+    "cplst": Case("cplst", "sums", {}),
+    "leml": Case("leml", "sums", {"n_rounds": 1}, {"embedding_dim": 20, "n_rounds": 1}),
+    "moments": Case("moments", "sums", {}, {"n_topics": 25}),
+    "sleec": Case("sleec", "sums", CLUSTERS),
+    "linear-tree": Case("linear-tree", "trees", {}, {}),
+    "deep-tree": Case("linear-tree", "trees", TWO_LEVELS, TWO_LEVELS),
+    "tagger": Case("tagger", "trees", {"quality": "fast"}, {"quality": "fast"}),
 }
 MIB = 1 << 20
 QUARTER = 4  # of all that trees get
 MODEL = 32 * MIB  # that the model of a tree may take
-
-
-def kind_of(system: str) -> str:
-    return "trees" if system in TREES else "sums"
 
 
 def make_dataset(n_rows: int, seed: int, kind: str) -> Dataset:
@@ -93,46 +99,47 @@ def make_dataset(n_rows: int, seed: int, kind: str) -> Dataset:
     return Dataset(Y, X)
 
 
-def fit(system: str, settings: dict[str, Any], source: Any, bound: int | None, n_jobs: int) -> Any:
-    model = system_class(system.replace("deep", "linear"))(**settings, n_jobs=n_jobs)
+def fit(case: Case, settings: dict[str, Any], source: Any, bound: int | None, n_jobs: int) -> Any:
+    model = system_class(case.system)(**settings, n_jobs=n_jobs)
     if isinstance(source, Dataset):
         return model.fit_dataset(source)
     return model.fit_rows(source.rows(memory=bound, n_jobs=n_jobs))
 
 
-def compare_times(folder: Path, n_rows: int, n_jobs: int, kind: str, systems: list[str]) -> None:
+def compare_times(folder: Path, n_rows: int, n_jobs: int, kind: str, names: list[str]) -> None:
     dataset = make_dataset(n_rows, 1, kind)
     write(dataset, folder / "part.npz")
     shards = write_shards(folder / "part.npz", folder / "part", shard_bytes=16 * MIB)
     print(f"{n_rows:,} rows, {shards.n_bytes / MIB:.0f} MiB, {len(shards.shards)} shards")
-    for system in systems:
-        settings = TIMED[system]
+    for name in names:
+        case = CASES[name]
         times: dict[str, list[float]] = {"memory": [], "shards": []}
-        fit(system, settings, make_dataset(2_000, 2, kind), None, n_jobs)  # loads the kernels
+        fit(case, case.timed, make_dataset(2_000, 2, kind), None, n_jobs)  # loads the kernels
         for _ in range(2):
-            for name, source in (("memory", dataset), ("shards", shards)):
+            for where, source in (("memory", dataset), ("shards", shards)):
                 start = time.perf_counter()
-                fit(system, settings, source, None, n_jobs)
-                times[name].append(time.perf_counter() - start)
+                fit(case, case.timed, source, None, n_jobs)
+                times[where].append(time.perf_counter() - start)
         a, b = min(times["memory"]), min(times["shards"])
-        print(f"  {system:11} memory {a:6.2f} s  shards {b:6.2f} s  ratio {b / a:.2f}", flush=True)
+        print(f"  {name:23} memory {a:6.2f} s  shards {b:6.2f} s  ratio {b / a:.2f}", flush=True)
 
 
-def train_bounded(folder: Path, system: str, bound: int | None, n_jobs: int) -> dict[str, Any]:
+def train_bounded(folder: Path, name: str, bound: int | None, n_jobs: int) -> dict[str, Any]:
     """What a child process does: train, under the bound if there is one; measure on new rows."""
-    settings = BOUNDED[system]
-    if system in TREES:
+    case = CASES[name]
+    settings, is_tree = case.bounded or {}, case.kind == "trees"
+    if is_tree:
         dual_descent.BLOCK //= QUARTER
-    small = make_dataset(2_000, 2, kind_of(system))
-    fit(system, settings, small, None, n_jobs)  # loads the kernels
+    small = make_dataset(2_000, 2, case.kind)
+    fit(case, settings, small, None, n_jobs)  # loads the kernels
     test = read(folder / "test.npz")
     shards = open_shards(folder / "shards")
     before = memory.peak()
     if bound is not None:  # which is not for the model
-        set_limit(bound + (MODEL if system in TREES else 0))
+        set_limit(bound + (MODEL if is_tree else 0))
     start = time.perf_counter()
     source = shards.dataset() if bound is None else shards
-    model = fit(system, settings, source, bound, n_jobs)
+    model = fit(case, settings, source, bound, n_jobs)
     seconds = time.perf_counter() - start
     result = {"seconds": round(seconds, 1), "program MiB": before // MIB}
     result["peak MiB"] = memory.peak() // MIB
@@ -191,7 +198,7 @@ def main() -> None:
     parser.add_argument("--bound", type=int, default=128, help="MiB")
     parser.add_argument("--shard", type=int, default=16, help="MiB")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--systems", nargs="+", default=list(BOUNDED))
+    parser.add_argument("--systems", nargs="+", default=list(CASES), choices=CASES)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -205,36 +212,39 @@ def main() -> None:
         print(json.dumps({"bytes": shards.n_bytes, "peak": memory.peak()}))
         return
     if given.child:
-        system, bounded = given.child.split(":")
+        name, bounded = given.child.split(":")
         bound = given.bound * MIB if bounded == "bounded" else None
-        if system == "read":
+        if name == "read":
             print(json.dumps(read_bounded(given.folder, bound)))
         else:
-            print(json.dumps(train_bounded(given.folder, system, bound, given.jobs)))
+            print(json.dumps(train_bounded(given.folder, name, bound, given.jobs)))
         return
     for kind in DATA:
-        systems = [system for system in given.systems if kind_of(system) == kind]
-        if systems:
+        names = [name for name in given.systems if CASES[name].kind == kind]
+        if names:
             if kind == "trees":
                 given.rows, given.bound, given.shard = (
                     n // QUARTER for n in (given.rows, given.bound, given.shard)
                 )
-            with tempfile.TemporaryDirectory(dir=given.folder) as name:
-                compare(Path(name), given, kind, systems)
+            with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+                compare(Path(folder), given, kind, names)
 
 
-def compare(folder: Path, given: argparse.Namespace, kind: str, systems: list[str]) -> None:
-    compare_times(folder, given.rows // (20 if kind == "sums" else 5), given.jobs, kind, systems)
+def compare(folder: Path, given: argparse.Namespace, kind: str, names: list[str]) -> None:
+    compare_times(folder, given.rows // (20 if kind == "sums" else 5), given.jobs, kind, names)
+    names = [name for name in names if CASES[name].bounded is not None]
+    if not names:
+        return
     convert(folder, given, kind)
     size = open_shards(folder / "shards").n_bytes
     times = size / MIB / given.bound
     print(f"{size / MIB:,.0f} MiB of rows, {times:.1f} times the bound of {given.bound} MiB")
     common = ("--folder", folder, "--bound", given.bound, "--jobs", given.jobs)
     print("  reading", run_child(*common, "--child", "read:bounded"), flush=True)
-    for system in systems:
+    for name in names:
         for how in ("bounded", "memory"):
-            found = run_child(*common, "--child", f"{system}:{how}")
-            print(f"  {system:11} {how:8}", found, flush=True)
+            found = run_child(*common, "--child", f"{name}:{how}")
+            print(f"  {name:11} {how:8}", found, flush=True)
 
 
 if __name__ == "__main__":

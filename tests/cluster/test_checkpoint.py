@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from labelry.data import Dataset, write
 from labelry.data.shard_writer import write_shards
 from labelry.data.shards import ShardedRows, Shards
 from labelry.errors import ModelError
-from labelry.linalg.rows import Block, Rows
+from labelry.linalg.rows import Block, Rows, StreamedRows
 from labelry.systems import system_class
 
 N, D, C = 120, 20, 6
@@ -50,15 +51,23 @@ class StoppingRows(ShardedRows):
         self.last = last
 
     def map_blocks(self, function: Callable[[Block], Any]) -> Any:
-        if self.n_passes == self.last:
+        return self._pass_over(self.blocks, function)
 
-            def stop(block: Block) -> Any:
-                if block.start:
-                    raise Stopped
-                return function(block)
+    def keep(self, rows: StreamedRows) -> StreamedRows:
+        kept = super().keep(rows)
+        kept.map_blocks = partial(self._pass_over, kept.blocks)
+        return kept
 
-            return super().map_blocks(stop)
-        return super().map_blocks(function)
+    def _pass_over(
+        self, blocks: Callable[[], Iterator[Block]], function: Callable[[Block], Any]
+    ) -> Iterator[Any]:
+        def stop(block: Block) -> Any:
+            if block.start:
+                raise Stopped
+            return function(block)
+
+        self.n_passes += 1
+        return map(stop if self.n_passes == self.last + 1 else function, blocks())
 
 
 @contextmanager
@@ -97,7 +106,7 @@ def test_a_job_goes_on_where_it_was_interrupted(
         model = fit(kept, system)
         assert passes.exists()
     assert rows.n_passes == n_passes - done  # the others were not repeated
-    assert kept.n_passes == n_passes
+    assert kept._journal.n_passes == n_passes
     assert not passes.exists()
     X = np.eye(D, dtype=np.float32)
     for ours, theirs in zip(model.predict_topk(X, 3), expected.predict_topk(X, 3), strict=True):
@@ -127,7 +136,7 @@ def test_nodes_and_clusters_that_were_trained_are_not_trained_again(
     rows = StoppingRows(shards, -1, bound)
     with checkpointed(rows, passes, {}, resume=True) as kept:
         model = train(kept)
-    assert rows.n_passes < whole.n_passes // 2
+    assert 0 < rows.n_passes <= whole.n_passes // 2
     X = np.eye(D, dtype=np.float32)
     for ours, theirs in zip(model.predict_topk(X, 3), expected.predict_topk(X, 3), strict=True):
         assert_array_equal(ours, theirs)

@@ -39,13 +39,23 @@ log = logging.getLogger("labelry")
 T = TypeVar("T")
 
 
+class _Journal:
+    """Where the passes of a job are kept, and how many it has made so far."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.n_passes = 0
+        self.replaying = True
+
+
 class CheckpointedRows(StreamedRows):
     """Rows whose passes are kept in a directory; those that are there already are not repeated.
 
     From the first pass that is not there, or not of the shapes asked for, all are made anew.
     """
 
-    def __init__(self, source: StreamedRows, directory: Path) -> None:
+    def __init__(self, source: StreamedRows, journal: _Journal) -> None:
+        self._journal = journal
         super().__init__(
             source.n_rows,
             source.n_features,
@@ -56,22 +66,23 @@ class CheckpointedRows(StreamedRows):
         )
         self.label_names, self.text_features = source.label_names, source.text_features
         self._source = source
-        self._directory = directory
-        self._replaying = True
 
     @property
     def n_workers(self) -> int:  # type: ignore[override]
         return self._source.n_workers
 
+    def keep(self, rows: StreamedRows) -> StreamedRows:
+        return CheckpointedRows(self._source.keep(rows), self._journal)
+
     def blocks(self) -> Iterator[Block]:
         return self._source.blocks()
 
     def map_blocks(self, function: Callable[[Block], T]) -> Iterator[T]:
-        self.n_passes += 1
+        self._journal.n_passes += 1
         path = self._path()
         kept = self._kept(path)
-        self._replaying = isinstance(kept, dict) and "n_results" in kept
-        if not self._replaying or kept["n_results"] is None:
+        self._journal.replaying = isinstance(kept, dict) and "n_results" in kept
+        if not self._journal.replaying or kept["n_results"] is None:
             return self._keeping(self._source.map_blocks(function), path)
         return (_read(_part(path, i)) for i in range(kept["n_results"]))
 
@@ -106,7 +117,7 @@ class CheckpointedRows(StreamedRows):
 
     def _each(self, make: Callable[[int], Iterator[T]], tasks: Sequence[Iterable[Any]]) -> Any:
         """The result of each task, written before it is given; ``make(first)`` has the others."""
-        self.n_passes += 1
+        self._journal.n_passes += 1
         return self._results(make, [_digest(task) for task in tasks], self._path())
 
     def _results(
@@ -121,17 +132,17 @@ class CheckpointedRows(StreamedRows):
             done += 1
         if done == len(digests):
             return
-        self._replaying = False
+        self._journal.replaying = False
         for i, result in enumerate(make(done), start=done):
             _write(_part(path, i), {"task": digests[i], "result": result})
             yield result
 
     def sum_blocks(self, function: Callable[[Block], Matrix]) -> Matrix:
-        self.n_passes += 1
+        self._journal.n_passes += 1
         path = self._path()
         kept = self._kept(path)
-        self._replaying = isinstance(kept, dict) and "sum" in kept
-        if not self._replaying:
+        self._journal.replaying = isinstance(kept, dict) and "sum" in kept
+        if not self._journal.replaying:
             kept = {"sum": self._source.sum_blocks(function)}
             _write(path, kept)
         return kept["sum"]
@@ -142,20 +153,20 @@ class CheckpointedRows(StreamedRows):
         *shapes: tuple[int, ...],
         dtype: type[np.floating] = np.float32,
     ) -> list[NDArray]:
-        self.n_passes += 1
+        self._journal.n_passes += 1
         path = self._path()
         sums = self._kept(path)
-        self._replaying = isinstance(sums, list) and [s.shape for s in sums] == list(shapes)
-        if not self._replaying:
+        self._journal.replaying = isinstance(sums, list) and [s.shape for s in sums] == list(shapes)
+        if not self._journal.replaying:
             sums = self._source.reduce(add, *shapes, dtype=dtype)
             _write(path, sums)
         return sums
 
     def _path(self) -> Path:
-        return self._directory / f"pass-{self.n_passes:05d}"
+        return self._journal.directory / f"pass-{self._journal.n_passes:05d}"
 
     def _kept(self, path: Path) -> Any:
-        return _read(path) if self._replaying and path.exists() else None
+        return _read(path) if self._journal.replaying and path.exists() else None
 
 
 @contextmanager
@@ -192,7 +203,7 @@ def checkpointed(
         directory.mkdir(parents=True)
         _put(directory / JOB, seal(header))
     try:
-        yield CheckpointedRows(rows, directory)
+        yield CheckpointedRows(rows, _Journal(directory))
     except BaseException:
         log.info("its passes so far are kept in %s: --resume goes on with them", directory)
         raise

@@ -83,7 +83,7 @@ class Sweeps:
         Rows of each block that do not rest: the first in its order.
     """
 
-    def __init__(self, sizes: Ints, max_sweeps: int, seed: int) -> None:
+    def __init__(self, sizes: Ints | list[int], max_sweeps: int, seed: int) -> None:
         self.n_active = np.array(sizes)
         self._sizes, self._n_rows = np.array(sizes), int(np.sum(sizes))
         self._state = np.uint64(seed * 2 + 1)

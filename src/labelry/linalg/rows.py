@@ -28,6 +28,7 @@ from labelry.linalg.matrices import (
     stacked,
     summed,
 )
+from labelry.linalg.matrix_file import MatrixFile
 from labelry.linalg.parallel import resolve_jobs
 from labelry.memory import available, human
 
@@ -192,6 +193,14 @@ class Rows:
         """The same rows in memory if they fit there, and otherwise as they are."""
         return self
 
+    def kept(self) -> Rows:
+        """The same rows in memory if they fit there, or made once: for more than a pass or two.
+
+        What is not in memory, nor as it was given, is written to a temporary file; on a cluster
+        it is still made in each pass.
+        """
+        return self.held()
+
     def blocks(self) -> Iterator[Block]:
         """The blocks of rows, in order."""
         if self.block_rows >= self.n_rows:
@@ -350,6 +359,10 @@ class StreamedRows(Rows):
             n_jobs=self.n_jobs,
         )
 
+    def keep(self, rows: StreamedRows) -> StreamedRows:
+        """Rows that were made of these, in a temporary file."""
+        return KeptRows(rows)
+
     def map_parts(
         self,
         work: Work[T],
@@ -470,6 +483,40 @@ class MappedRows(StreamedRows):
             return function(MappedRows(rows, make, *sizes), *task)
 
         return self._source.map_tasks(on_mapped, tasks, n_jobs=n_jobs)
+
+    def kept(self) -> Rows:
+        held = self.held()
+        return self.keep(self) if held is self and not self.n_workers else held
+
+    def keep(self, rows: StreamedRows) -> StreamedRows:
+        return self._source.keep(rows)
+
+
+class KeptRows(StreamedRows):
+    """The blocks of other rows, in a temporary file."""
+
+    def __init__(self, rows: StreamedRows) -> None:
+        super().__init__(
+            rows.n_rows,
+            rows.n_features,
+            rows.n_labels,
+            n_bytes=rows.n_bytes,
+            memory=rows.memory,
+            n_jobs=rows.n_jobs,
+        )
+        self._file = MatrixFile()
+        # Not `map_blocks`, whose results a source may have from an earlier job.
+        self._starts = [self._append(block) for block in rows.blocks()]
+
+    def _append(self, block: Block) -> int:
+        self._file.append(*(matrix for matrix in block[:3] if matrix is not None))
+        return block.start
+
+    def blocks(self) -> Iterator[Block]:
+        for number, start in enumerate(self._starts):
+            X, Y, *weights = self._file[number]
+            yield Block(X, Y, weights[0] if weights else None, start)
+            del X, Y, weights  # before the next are asked for: their memory is needed
 
 
 def _batches(n_bytes: NDArray[np.float64], room: int) -> Iterator[Parts]:

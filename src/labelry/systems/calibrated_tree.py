@@ -103,7 +103,7 @@ class CalibratedTree(LabelRanker):
 
     def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
         self._check_parameters()
-        rows = rows.unit().held()
+        rows = rows.unit().kept()
         self.calibration_: Calibration | None = None
         self.threshold_ = _HALF
         self.label_weights_ = label_weights(self.objective, self.label_counts_, rows.n_rows)

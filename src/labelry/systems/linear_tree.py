@@ -143,7 +143,7 @@ class LinearLabelTree(LabelRanker):
 
     def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
         self._check_parameters()
-        rows = (rows.unit() if self.normalize else rows).held()
+        rows = (rows.unit() if self.normalize else rows).kept()
         self.n_columns_ = rows.n_features
         trees = self._trees(rows, rng)
         self.tree_ = trees[0] if len(trees) == 1 else side_by_side(trees)

@@ -189,7 +189,7 @@ class LocalLEML(LabelRanker):
 
     def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
         self._check_parameters()
-        rows = (rows.unit() if self.normalize else rows).held()
+        rows = (rows.unit() if self.normalize else rows).kept()
         n_jobs = resolve_jobs(self.n_jobs)
         n_clusters, n_learners = ensemble_size(rows.n_rows, self.n_clusters, self.n_learners)
         self._require_memory(rows, n_clusters, n_learners)

@@ -222,7 +222,7 @@ class SLEEC(LabelRanker):
 
     def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
         self._check_parameters()
-        rows = (rows.unit() if self.normalize else rows).held()
+        rows = (rows.unit() if self.normalize else rows).kept()
         n, n_jobs = rows.n_rows, resolve_jobs(self.n_jobs)
         n_clusters, n_learners = ensemble_size(n, self.n_clusters, self.n_learners)
         unit = rows if self.normalize else rows.unit()

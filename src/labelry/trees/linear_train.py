@@ -16,7 +16,6 @@ Babbar, Schoelkopf: DiSMEC, 2017 (pruning).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry.linalg import dual_descent
-from labelry.linalg.block_descent import Group, kept_parts, train_by_blocks
+from labelry.linalg.block_descent import Group, train_by_blocks
 from labelry.linalg.dual_descent import Loss
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix
@@ -69,7 +68,7 @@ def train_linear(
     the weights that are left twice, and for each thread the rows of a node and 64 bytes for each
     of their features. Rows that do not fit in memory are gathered for as many nodes at a time as
     have room, on a cluster on the workers; a node whose own rows have none, and every root, is
-    trained by a pass for each sweep, on a cluster some of its children on each worker.
+    trained by blocks from a temporary file, on a cluster some of its children on each worker.
 
     Parameters
     ----------
@@ -243,7 +242,7 @@ class _StreamedTrainer:
         return self._rows.map_parts(train, reach_some, n_bytes, room=self._room, n_jobs=n_jobs)
 
     def _by_blocks(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
-        """Train nodes by a pass for each sweep; on a cluster, each worker some children."""
+        """Train nodes by blocks of their rows; on a cluster, each worker some children."""
         tasks = []
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
             first, end = self._tree.first_child[node], self._tree.first_child[node + 1]
@@ -267,7 +266,7 @@ def _train_by_blocks(
     last: bool,
     n_jobs: int,
 ) -> _Part:
-    """Train some children of a node, counted from its first, by a pass for each sweep."""
+    """Train some children of a node, counted from its first, by blocks of its rows."""
     rows = rows.held()  # a worker may have room for what others, or this process, have not
     is_root = node in roots
     children = tree.first_child[node] + places
@@ -287,24 +286,21 @@ def _train_by_blocks(
     features = np.arange(rows.n_features, dtype=np.int32)
     found: dict[int, Entries] = {}
     bias = np.empty(len(places), dtype=np.float32)
-    passes = partial(rows.map_blocks, targets)
-    few = not is_root and isinstance(rows, StreamedRows)  # of many that are read
-    with kept_parts(passes) if few else nullcontext(passes) as passes_of_node:
-        trained = train_by_blocks(
-            passes_of_node,
-            [Group(start, min(start + LANES, len(places)), seed) for start in starts],
-            rows.n_features,
-            loss=loss,
-            C=C,
-            tolerance=tolerance,
-            max_sweeps=max_sweeps,
-            memory=room,
-            n_jobs=n_jobs,
-        )
-        for group, W in trained:
-            mine = slice(starts[group], starts[group] + LANES)
-            found[group] = large_weights(W * scale, prune, features, places[mine])
-            bias[mine] = W[-1, : len(places[mine])] * scale
+    trained = train_by_blocks(
+        rows.map_blocks(targets),
+        [Group(start, min(start + LANES, len(places)), seed) for start in starts],
+        rows.n_features,
+        loss=loss,
+        C=C,
+        tolerance=tolerance,
+        max_sweeps=max_sweeps,
+        memory=room,
+        n_jobs=n_jobs,
+    )
+    for group, W in trained:
+        mine = slice(starts[group], starts[group] + LANES)
+        found[group] = large_weights(W * scale, prune, features, places[mine])
+        bias[mine] = W[-1, : len(places[mine])] * scale
     entries = _joined([found[group] for group in sorted(found)])
     return _Part(*entries, children, bias, node, last)
 

@@ -1,0 +1,94 @@
+"""Matrices that memory has no room for: in a temporary file, mapped while they are in use."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple, TypeAlias
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from labelry.linalg.matrices import Matrix
+
+_ALIGNED = 64  # bytes: where an array may begin
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+class _Place(NamedTuple):
+    """Where an array is in the bytes of its item."""
+
+    offset: int
+    shape: Shape
+    dtype: np.dtype[Any]
+
+    def view(self, mapped: mmap.mmap) -> NDArray[Any]:
+        return np.ndarray(self.shape, self.dtype, mapped, self.offset)
+
+
+class MatrixFile:
+    """Tuples of CSR matrices and arrays, in a temporary file that is gone with this object.
+
+    What is read are views of the file, which may be written to. An item is mapped for as long as
+    there is a view of it; its memory is the operating system's cache of the file.
+
+    Examples
+    --------
+    >>> file = MatrixFile()
+    >>> file.append(csr_array(np.eye(2)), np.ones(3))
+    >>> A, b = file[0]
+    >>> A.toarray().tolist(), b.tolist()
+    ([[1.0, 0.0], [0.0, 1.0]], [1.0, 1.0, 1.0])
+    """
+
+    def __init__(self) -> None:
+        self._file = TemporaryFile(buffering=0)  # noqa: SIM115
+        finalize(self, self._file.close)
+        self._bounds = [0]  # where each item begins, and the last one ends
+        self._items: list[list[tuple[Shape, list[_Place]]]] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def append(self, *matrices: Matrix) -> None:
+        """Write an item after the last."""
+        at, item = 0, []
+        for A in matrices:
+            places = []
+            for array in (A.data, A.indices, A.indptr) if issparse(A) else (A,):
+                self._write(array, self._bounds[-1] + at)
+                places.append(_Place(at, array.shape, array.dtype))
+                at += -(-array.nbytes // _ALIGNED) * _ALIGNED
+            item.append((A.shape, places))
+        # Another item begins where a mapping may.
+        size = max(1, -(-at // mmap.ALLOCATIONGRANULARITY)) * mmap.ALLOCATIONGRANULARITY
+        self._file.truncate(self._bounds[-1] + size)
+        self._bounds.append(self._bounds[-1] + size)
+        self._items.append(item)
+
+    def __getitem__(self, number: int) -> list[Matrix]:
+        begin, end = self._bounds[number], self._bounds[number + 1]
+        mapped = mmap.mmap(self._file.fileno(), end - begin, offset=begin)
+        self._read_ahead((number + 1) % len(self))
+        matrices = []
+        for shape, places in self._items[number]:
+            arrays = [place.view(mapped) for place in places]
+            matrices.append(arrays[0] if len(arrays) == 1 else csr_array(tuple(arrays), shape))
+        return matrices
+
+    def _write(self, array: NDArray[Any], offset: int) -> None:
+        left = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        while len(left):
+            self._file.seek(offset)
+            n = self._file.write(left.data)  # of very many bytes only some are written at a time
+            left, offset = left[n:], offset + n
+
+    def _read_ahead(self, number: int) -> None:
+        """Have the operating system read an item while another is worked on."""
+        if hasattr(os, "posix_fadvise"):
+            begin, end = self._bounds[number], self._bounds[number + 1]
+            os.posix_fadvise(self._file.fileno(), begin, end - begin, os.POSIX_FADV_WILLNEED)
