@@ -26,7 +26,9 @@ the children on all rows; of the level below, each trains some nodes on the rows
 which the workers send to each other. The model of the root:
 
     seconds = rows children / (workers rate)         not more workers than sixteens of children
-            + sweeps rows / bandwidth                each worker reads all rows, once if they fit
+            + rows / bandwidth                       each worker reads all rows, and keeps them;
+            + sweeps rows / bandwidth                where they are more than half its memory, its
+                                                     disk, as fast as the network, is read too
             + workers delay
 
 and of the level below, with `parts` the bytes of the rows of all nodes (a row counts for each node
@@ -264,7 +266,7 @@ def predict_tree(costs: Costs, tree: TreeCosts, rows: float, n_labels: int) -> N
             n_passes = 1 + int(parts / (_ROOM * n))
             if name == "root":
                 work = rows * n_nodes / tree.root / min(n, n_nodes / LANES)
-                move = rows * (_SWEEPS if rows > 2 * _ROOM else 1) / costs.bandwidth
+                move = rows * (1 + _SWEEPS if rows > 6 * _ROOM else 1) / costs.bandwidth
                 wait = n * costs.delay
             else:
                 work = parts * (n_labels / n_nodes) / tree.below / min(n, n_nodes)
