@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
+from typing import IO
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, issparse, random_array
 
+from labelry.linalg import matrix_file
 from labelry.linalg.matrix_file import MatrixFile
 from labelry.linalg.rows import Block, KeptRows, Rows, StreamedRows
 
@@ -58,11 +60,28 @@ def test_views_outlive_their_file_and_memory_is_let_go() -> None:
     assert (n_open(), n_mapped()) == before
 
 
-def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    full = partial(open, "/dev/full", "wb")
+def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(buffering: int, dir: str) -> IO[bytes]:
+        assert dir == str(tmp_path)
+        return open("/dev/full", "wb", buffering=buffering)
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)  # what was found before
     monkeypatch.setattr("labelry.linalg.matrix_file.TemporaryFile", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"in {tmp_path}: No space left.*; set TMPDIR"):
         MatrixFile().append(np.zeros(1 << 16))
+
+
+@pytest.mark.parametrize("large", ["here", "missing"])
+def test_large_files_are_not_put_in_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, large: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(matrix_file, "_LARGE_FILES", str(tmp_path / large))
+    expected = str(tmp_path / large) if large == "here" else gettempdir()
+    assert MatrixFile()._directory == expected
 
 
 class Stream(StreamedRows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import Any, NamedTuple, TypeAlias
 from weakref import finalize
 
@@ -14,6 +14,7 @@ from scipy.sparse import csr_array, issparse
 
 from labelry.linalg.matrices import Matrix
 
+_LARGE_FILES = "/var/tmp"
 _ALIGNED = 64  # bytes: where an array may begin
 
 Shape: TypeAlias = tuple[int, ...]
@@ -33,8 +34,9 @@ class _Place(NamedTuple):
 class MatrixFile:
     """Tuples of CSR matrices and arrays, in a temporary file that is gone with this object.
 
-    What is read are views of the file, which may be written to. An item is mapped for as long as
-    there is a view of it; its memory is the operating system's cache of the file.
+    It is in TMPDIR, or in /var/tmp, which is for large files: /tmp may be in memory. What is read
+    are views of the file, which may be written to. An item is mapped for as long as there is a
+    view of it; its memory is the operating system's cache of the file.
 
     Examples
     --------
@@ -46,7 +48,8 @@ class MatrixFile:
     """
 
     def __init__(self) -> None:
-        self._file = TemporaryFile(buffering=0)  # noqa: SIM115
+        self._directory = _directory()
+        self._file = TemporaryFile(buffering=0, dir=self._directory)  # noqa: SIM115
         finalize(self, self._file.close)
         self._bounds = [0]  # where each item begins, and the last one ends
         self._items: list[list[tuple[Shape, list[_Place]]]] = []
@@ -84,7 +87,13 @@ class MatrixFile:
         left = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         while len(left):
             self._file.seek(offset)
-            n = self._file.write(left.data)  # of very many bytes only some are written at a time
+            try:
+                n = self._file.write(left.data)  # of very many bytes only some, at times
+            except OSError as error:
+                raise OSError(
+                    f"cannot write to a temporary file in {self._directory}: {error.strerror}; set "
+                    "TMPDIR to a directory with more room"
+                ) from error
             left, offset = left[n:], offset + n
 
     def _read_ahead(self, number: int) -> None:
@@ -92,3 +101,8 @@ class MatrixFile:
         if hasattr(os, "posix_fadvise"):
             begin, end = self._bounds[number], self._bounds[number + 1]
             os.posix_fadvise(self._file.fileno(), begin, end - begin, os.POSIX_FADV_WILLNEED)
+
+
+def _directory() -> str:
+    chosen = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    return gettempdir() if chosen or not os.access(_LARGE_FILES, os.W_OK) else _LARGE_FILES
