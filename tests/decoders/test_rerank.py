@@ -22,7 +22,7 @@ from labelry.decoders.rerank import (
 )
 from labelry.state import pack, unpack
 
-N, M = 400, 8
+N, M = 1500, 8
 
 
 def made(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -302,7 +302,7 @@ def test_propensities_move_rare_labels_up(model: Blend) -> None:
     weights = inverse_propensity(model.label_counts_, 1200)
     labels, scores = rare.topk_ids(X, 3)
     usual = model.topk_ids(X, 3)[0]
-    assert psp_at_k(Y, labels, 3, weights) > psp_at_k(Y, usual, 3, weights)
+    assert psp_at_k(Y, labels[:, :1], 1, weights) > psp_at_k(Y, usual[:, :1], 1, weights) + 0.01
     counts = model.label_counts_
     assert counts[labels].mean() < 0.9 * counts[usual].mean()
     assert not rare.probabilities

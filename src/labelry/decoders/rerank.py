@@ -31,7 +31,7 @@ Bools = NDArray[np.bool_]
 Kind = Literal["average", "logistic", "boosted"]
 
 _LEAST = 1e-4  # score below which differences say nothing
-_FEW_HITS = 500  # with which boosted trees only learn noise
+_FEW_HITS = 1500  # with which boosted trees are no better, and most of the time of training
 _N_TREES = 50
 _N_LEAVES = 15
 _LEAF_CANDIDATES = 100  # least candidates in a leaf: with fewer the first place suffers most
@@ -168,7 +168,7 @@ def fit_reranker(
     hits : bool array (n, m)
         Which candidates are true.
     kind : {"average", "logistic", "boosted"}
-        "average" is logistic regression alone where fewer than 500 candidates are true.
+        "average" is logistic regression alone where fewer than 1,500 candidates are true.
     """
     listed = candidates >= 0
     features, true = F[listed], hits[listed]

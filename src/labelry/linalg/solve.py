@@ -65,7 +65,8 @@ class Ridge:
         Cholesky of X'X when there are few features, of XX' when there are few rows, otherwise
         conjugate gradients on all columns in lockstep, one pass per iteration.
     tolerance : float
-        Relative residual at which a column of the conjugate gradients stops.
+        Relative residual at which a column of the conjugate gradients stops. The direct methods
+        work in single precision where that is as exact.
     max_iterations : int
     memory : int
         Bytes that the conjugate gradients may use, half the bound of the rows at most; the columns
@@ -164,7 +165,10 @@ class Ridge:
         """Cholesky factor of the Gram matrix plus r I; kept, as many solves share their ridge."""
         if self._factor is None or self._factor[0] != r:
             self._factor = None  # its memory is needed
-            G = np.array(self._gram, order="F")  # as LAPACK wants it: factored where it is
+            condition = 1 + self.diagonal.sum() / r  # at most: no eigenvalue is above the trace
+            single = condition * np.finfo(np.float32).eps <= self.tolerance
+            # As LAPACK wants it: factored where it is.
+            G: NDArray[Any] = np.array(self._gram, np.float32 if single else np.float64, order="F")
             G.flat[:: len(G) + 1] += r
             # One thread: two wait for each other so often that they take longer, by far where
             # others work too.
@@ -187,7 +191,8 @@ class Ridge:
             self._gram = K * np.outer(scale, scale)
         X, Y, scale = self._stacked
         T = (Y @ Q - self.label_sums @ Q / self.total) * scale[:, None]
-        a = cho_solve(self._factored(r), T) * scale[:, None]
+        factor = self._factored(r)
+        a = cho_solve(factor, T.astype(factor[0].dtype)) * scale[:, None]
         return (X.T @ a - np.outer(self.mean, a.sum(axis=0))).astype(np.float32)
 
     # Many of both: preconditioned conjugate gradients, all columns in step.

@@ -120,7 +120,7 @@ class CCA(Rembrandt):
         return cca(
             ridge,
             dim,
-            regularization=self.regularization,
+            regularization=self._ridge(ridge),
             n_oversamples=self.n_oversamples,
             n_passes=max(self.n_passes, 4),
             rng=rng,

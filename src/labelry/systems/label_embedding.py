@@ -69,8 +69,9 @@ class Rembrandt(LabelRanker):
         "neighbours" votes among similar training rows: best with many labels per row or few rows
         per label. "logistic" gives probabilities: best with many rows per label.
         "least-squares" is the embedding's own transpose: immediate.
-    regularization : float
-        Ridge for the embedding, in units of mean feature energy.
+    regularization : float or None
+        Ridge for the embedding, in units of mean feature energy. None is that of the regressor:
+        as good, and quicker to train.
     regressor_regularization : float, optional
         Ridge of the regressor that predicts the embedding, in the same units; larger shrinks
         predictions. By default 0.5, and less the more rows there are for each feature.
@@ -133,7 +134,7 @@ class Rembrandt(LabelRanker):
         *,
         embedding_dim: int | float | Literal["auto"] = 100,
         decoder: DecoderName = "neighbours",
-        regularization: float = 1.0,
+        regularization: float | None = 1.0,
         regressor_regularization: float | None = None,
         n_neighbors: int = 100,
         sharpness: float = 15.0,
@@ -237,7 +238,7 @@ class Rembrandt(LabelRanker):
         model, rows = copy(self), Rows(X, Y, n_jobs=self.n_jobs)
         ridge = Ridge(rows, tolerance=self._tolerance)
         before = Embedding(self.label_embedding_, self.spectrum_, self.regressor_.coef)
-        embedding = updated_rembrandt(ridge, before, regularization=self.regularization)
+        embedding = updated_rembrandt(ridge, before, regularization=self._ridge(ridge))
         model.regressor_ = self._regressor(ridge, embedding)
         model.label_embedding_, model.spectrum_ = embedding.vectors, embedding.values
         model.decoder_ = model._fit_decoder(rows, None, rng)
@@ -245,7 +246,7 @@ class Rembrandt(LabelRanker):
 
     def _covariance(self, ridge: Ridge) -> Operator:
         """The operator whose leading directions are the embedding."""
-        return PredictionCovariance(ridge, self.regularization, self.centered)
+        return PredictionCovariance(ridge, self._ridge(ridge), self.centered)
 
     def _embedded(self, rows: Rows, rng: np.random.Generator) -> F32:
         """Training rows as the decoder should see them.
@@ -273,12 +274,16 @@ class Rembrandt(LabelRanker):
         return rembrandt(
             ridge,
             dim,
-            regularization=self.regularization,
+            regularization=self._ridge(ridge),
             n_oversamples=self.n_oversamples,
             n_passes=self.n_passes,
             center=self.centered,
             rng=rng,
         )
+
+    def _ridge(self, ridge: Ridge) -> float:
+        """The ridge for the embedding."""
+        return self._regressor_ridge(ridge) if self.regularization is None else self.regularization
 
     def _regressor_ridge(self, ridge: Ridge) -> float:
         if self.regressor_regularization is not None:
@@ -430,7 +435,9 @@ class Rembrandt(LabelRanker):
             check_at_least(name, getattr(self, name), 1)
         if self.max_epochs is not None:
             check_at_least("max_epochs", self.max_epochs, 1)
-        for name in ("n_oversamples", "n_passes", "regularization", "sharpness"):
+        if self.regularization is not None:
+            check_at_least("regularization", self.regularization, 0)
+        for name in ("n_oversamples", "n_passes", "sharpness"):
             check_at_least(name, getattr(self, name), 0)
 
 

@@ -230,6 +230,7 @@ def fit_retrievers(
     if before is None:
         embedding = Rembrandt(
             embedding_dim=embedding_dim,
+            regularization=None,
             n_neighbors=n_neighbors,
             index="approximate" if X.shape[0] > _MANY_ROWS else "exact",
             normalize=False,
