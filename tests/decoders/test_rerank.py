@@ -138,3 +138,27 @@ def test_saved_as_plain_arrays() -> None:
     loaded = unpack(pack(model, "reranker", arrays), arrays)
     assert isinstance(loaded, Reranker)
     assert_array_equal(loaded.log_odds(candidates, F), model.log_odds(candidates, F))
+
+
+@pytest.mark.parametrize("kind", ["logistic", "boosted"])
+def test_of_many_wrong_candidates_some_are_enough(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """All that are true are learnt from; probabilities are those of all candidates."""
+    candidates, F, hits = made(0)
+    whole = fit_reranker(candidates, F, hits, kind=kind, rng=np.random.default_rng(0))
+    listed = candidates >= 0
+    n_true, n_wrong = hits.sum(), (~hits[listed]).sum()
+    seen = []
+    name = f"_fit_{kind}"
+    fit = getattr(rerank, name)
+    monkeypatch.setattr(rerank, name, lambda *given: seen.append(given[1]) or fit(*given))
+    monkeypatch.setattr(rerank, "_MOST_CANDIDATES", n_true + n_wrong // 3)
+    some = fit_reranker(candidates, F, hits, kind=kind, rng=np.random.default_rng(0))
+    assert seen[0].sum() == n_true
+    assert (~seen[0]).sum() == n_wrong // 3
+    candidates, F, hits = made(1)
+    listed = candidates >= 0
+    p, q = (as_probabilities(model.log_odds(candidates, F))[listed] for model in (some, whole))
+    assert abs(p.mean() - hits[listed].mean()) < 0.02
+    assert abs(p - q).mean() < 0.03

@@ -52,6 +52,23 @@ def test_matches_the_dense_solution(method, shape, intercept, weighted, dense) -
     assert coef.dtype == np.float32
 
 
+@pytest.mark.parametrize("method", ["cholesky", "dual"])
+@pytest.mark.parametrize(
+    ("regularization", "tolerance", "single"),
+    [(0.5, 1e-2, True), (0.5, 1e-6, False), (1e-4, 1e-2, False)],
+)
+def test_single_precision_where_it_is_exact_enough(
+    method: str, regularization: float, tolerance: float, single: bool
+) -> None:
+    X, Y, Q, _ = problem(300, 40)
+    ridge = Ridge(Rows(X, Y), method=method, tolerance=tolerance)
+    coef, _ = ridge.solve(Q, regularization)
+    factor, _ = ridge._factor[1]
+    assert factor.dtype == (np.float32 if single else np.float64)
+    Z, _ = dense_ridge(X.toarray(), Y.toarray() @ Q, np.ones(300), regularization, intercept=True)
+    assert np.linalg.norm(coef - Z) < 1e-3 * np.linalg.norm(Z)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_one_block_equals_many(method: str) -> None:
     X, Y, Q, _ = problem(300, 40)

@@ -66,6 +66,17 @@ def test_cplst_equals_rembrandt_on_centred_labels() -> None:
     assert_allclose(cplst.score_all(X), W(X) @ V.T + mean, atol=2e-3)
 
 
+@pytest.mark.parametrize("system", [Rembrandt, CCA])
+def test_one_ridge_for_embedding_and_regressor(system) -> None:
+    options = {"embedding_dim": 5, "regressor_regularization": 0.3}
+    model = system(regularization=None, **options).fit(X, Y)
+    expected = system(regularization=0.3, **options).fit(X, Y)
+    other = system(regularization=3.0, **options).fit(X, Y)
+    assert_allclose(model.label_embedding_, expected.label_embedding_)
+    assert_allclose(model.regressor_.coef, expected.regressor_.coef)
+    assert not np.allclose(model.label_embedding_, other.label_embedding_, atol=1e-3)
+
+
 def test_energy_captured_by_a_smaller_embedding_is_a_prefix() -> None:
     small, large = (
         Rembrandt(embedding_dim=dim, n_passes=3, decoder="least-squares").fit(X, Y)

@@ -29,7 +29,7 @@ from labelry.data.streams import open_output
 from labelry.errors import ModelError
 from labelry.estimator import LabelRanker
 from labelry.linalg.matrices import Matrix
-from labelry.linalg.rows import Block, Cut, Parts, StreamedRows, Work
+from labelry.linalg.rows import Block, Cut, DerivedRows, Parts, StreamedRows, Work
 from labelry.sealed import array_views, map_file, read_sealed, seal
 from labelry.state import Arrays, pack, unpack
 
@@ -48,24 +48,17 @@ class _Journal:
         self.replaying = True
 
 
-class CheckpointedRows(StreamedRows):
+class CheckpointedRows(DerivedRows):
     """Rows whose passes are kept in a directory; those that are there already are not repeated.
 
     From the first pass that is not there, or not of the shapes asked for, all are made anew.
     """
 
     def __init__(self, source: StreamedRows, journal: _Journal) -> None:
-        self._journal = journal
-        super().__init__(
-            source.n_rows,
-            source.n_features,
-            source.n_labels,
-            n_bytes=source.n_bytes,
-            memory=source.memory,
-            n_jobs=source.n_jobs,
-        )
+        super().__init__(source)
         self.label_names, self.text_features = source.label_names, source.text_features
         self._source = source
+        self._journal = journal
 
     @property
     def n_workers(self) -> int:  # type: ignore[override]

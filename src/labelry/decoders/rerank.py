@@ -32,6 +32,7 @@ Kind = Literal["average", "logistic", "boosted"]
 
 _LEAST = 1e-4  # score below which differences say nothing
 _FEW_HITS = 1500  # with which boosted trees are no better, and most of the time of training
+_MOST_CANDIDATES = 60_000  # to learn from: more of the wrong ones make no better re-ranker
 _N_TREES = 50
 _N_LEAVES = 15
 _LEAF_CANDIDATES = 100  # least candidates in a leaf: with fewer the first place suffers most
@@ -77,6 +78,10 @@ class Boosted(NamedTuple):
             if (child[inner] <= inner).any():
                 raise ValueError(f"{name} must be a later node than the node itself")
 
+    def moved(self, by: float) -> Boosted:
+        """With this added to all log odds."""
+        return self._replace(offset=self.offset + float(by))
+
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Of the candidates (n, m) by their features F (n, m, n_features)."""
         out = np.full(candidates.shape, self.offset, dtype=np.float32)
@@ -97,6 +102,10 @@ class Logistic(NamedTuple):
         """A ValueError unless it has a weight for each feature of so many judges."""
         check.array("coef", self.coef, PER_JUDGE * n_judges + 1 + 2 * n_judges)
         check.number("intercept", self.intercept)
+
+    def moved(self, by: float) -> Logistic:
+        """With this added to all log odds."""
+        return self._replace(intercept=self.intercept + float(by))
 
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Of the candidates (n, m) by their features F (n, m, n_features)."""
@@ -174,6 +183,7 @@ def fit_reranker(
     features, true = F[listed], hits[listed]
     if true.all() or not true.any():
         return None
+    features, true, rate = _drawn(features, true, rng)
     models: list[Boosted | Logistic] = []
     # One thread: those of libraries wait for each other at every step, for long where others work.
     with library_threads(1):
@@ -181,7 +191,19 @@ def fit_reranker(
             models.append(_fit_logistic(features, true))
         if kind == "boosted" or (kind == "average" and true.sum() >= _FEW_HITS):
             models.append(_fit_boosted(features, true, rng))
-    return Reranker(models)
+    # Among those drawn the odds of a true one are too high, by the same factor for all.
+    return Reranker([model.moved(np.log(rate)) for model in models])
+
+
+def _drawn(features: F32, true: Bools, rng: np.random.Generator) -> tuple[F32, Bools, float]:
+    """Of very many candidates all that are true, and some others; and the share of the others."""
+    others = np.flatnonzero(~true)
+    n_drawn = max(_MOST_CANDIDATES - (len(true) - len(others)), _MOST_CANDIDATES // 2)
+    if n_drawn >= len(others):
+        return features, true, 1.0
+    keep = true.copy()
+    keep[rng.choice(others, n_drawn, replace=False)] = True
+    return features[keep], true[keep], n_drawn / len(others)
 
 
 def _fit_logistic(features: F32, true: Bools) -> Logistic:

@@ -418,7 +418,21 @@ class StreamedRows(Rows):
         )
 
 
-class MappedRows(StreamedRows):
+class DerivedRows(StreamedRows):
+    """Rows that are made of others, as many of them, within the same bound."""
+
+    def __init__(self, rows: StreamedRows) -> None:
+        super().__init__(
+            rows.n_rows,
+            rows.n_features,
+            rows.n_labels,
+            n_bytes=rows.n_bytes,
+            memory=rows.memory,
+            n_jobs=rows.n_jobs,
+        )
+
+
+class MappedRows(DerivedRows):
     """What a function makes of each block of a source, anew in each pass.
 
     The function goes where the blocks are: it is handed to the source together with the work.
@@ -427,14 +441,8 @@ class MappedRows(StreamedRows):
     def __init__(
         self, source: StreamedRows, function: BlockMap, n_rows: int, n_features: int, n_labels: int
     ) -> None:
-        super().__init__(
-            n_rows,
-            n_features,
-            n_labels,
-            n_bytes=source.n_bytes,
-            memory=source.memory,
-            n_jobs=source.n_jobs,
-        )
+        super().__init__(source)
+        self.n_rows, self.n_features, self.n_labels = n_rows, n_features, n_labels
         self._source = source
         self._function = function
 
@@ -492,18 +500,11 @@ class MappedRows(StreamedRows):
         return self._source.keep(rows)
 
 
-class KeptRows(StreamedRows):
+class KeptRows(DerivedRows):
     """The blocks of other rows, in a temporary file."""
 
     def __init__(self, rows: StreamedRows) -> None:
-        super().__init__(
-            rows.n_rows,
-            rows.n_features,
-            rows.n_labels,
-            n_bytes=rows.n_bytes,
-            memory=rows.memory,
-            n_jobs=rows.n_jobs,
-        )
+        super().__init__(rows)
         self._file = MatrixFile()
         # Not `map_blocks`, whose results a source may have from an earlier job.
         self._starts = [self._append(block) for block in rows.blocks()]
