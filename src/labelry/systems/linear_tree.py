@@ -27,7 +27,7 @@ from labelry.trees.structure import Tree
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
-_FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and quick enough
+FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and quick enough
 _JOINT = {"copies": 1, "prune": 0.16}
 _COPIES = 3  # of label centroids, to cluster them
 _TOLERANCE = 0.2  # as accurate on held-out rows as 0.1, in a sixth less time
@@ -41,7 +41,7 @@ def single_tree_options(n_labels: int) -> dict[str, Any]:
 
     Chosen on held-out rows of WordNet and Debian packages.
     """
-    return _JOINT if n_labels > _FEW_LABELS else {}
+    return _JOINT if n_labels > FEW_LABELS else {}
 
 
 class LinearLabelTree(LabelRanker):
@@ -167,7 +167,7 @@ class LinearLabelTree(LabelRanker):
         elif self.depth is not None:
             depths = [self.depth] * self.n_trees
         else:
-            depths = [1 if rows.n_labels <= _FEW_LABELS else 2] + [2] * (self.n_trees - 1)
+            depths = [1 if rows.n_labels <= FEW_LABELS else 2] + [2] * (self.n_trees - 1)
         V = None
         if isinstance(self.tree, str) and self.tree == "centroids":
             with phase("label centroids"):

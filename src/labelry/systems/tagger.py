@@ -25,6 +25,7 @@ from labelry.state import storable
 from labelry.systems.blend import Blend
 from labelry.systems.calibrated_tree import CalibratedTree
 from labelry.systems.explanation import Explanation, contributions, judgement
+from labelry.systems.linear_tree import FEW_LABELS
 from labelry.systems.new_labels import encoded_again, further_classes
 from labelry.systems.objectives import OBJECTIVES, Objective
 from labelry.systems.time_budget import Choice, as_seconds, choose
@@ -39,6 +40,7 @@ QUALITIES = ("fast", "balanced", "best")
 # the best for most of what it gains over the tree.
 _BALANCED = {"n_trees": 1, "embedding_dim": 50, "n_neighbors": 50, "n_candidates": 20}
 _BEST = {"n_trees": 3}
+_BEST_OF_FEW_LABELS = {"n_trees": 1}  # one-vs-rest: beside it, trees gain nothing
 
 _COPIES = 3  # of the rows that a blend makes
 _MOST_LABELS = 100  # of a row that a threshold chooses from
@@ -55,7 +57,8 @@ class Tagger(LabelRanker):
     ----------
     quality : {"fast", "balanced", "best"}
         What to spend time on. "fast" is one linear label tree, calibrated; "balanced" a `Blend` of
-        one tree and neighbours; "best" a `Blend` of three trees and more neighbours.
+        one tree and neighbours; "best" a `Blend` of three trees (up to 1,000 labels of one, which
+        is then one-vs-rest) and more neighbours.
     objective : {"precision", "propensity", "f1"}
         What the ranking serves. "precision": the most probable labels first. "propensity": rare
         labels are moved up. "f1": `predict` takes as many labels as give the best micro F1.
@@ -318,7 +321,8 @@ class Tagger(LabelRanker):
             "give more memory, or quality fast, which does not",
         )
         X, Y = rows.gathered("X", "Y")
-        parts: dict[str, Any] = _BALANCED if quality == "balanced" else _BEST
+        best = _BEST if rows.n_labels > FEW_LABELS else _BEST_OF_FEW_LABELS
+        parts: dict[str, Any] = _BALANCED if quality == "balanced" else best
         return Blend(**parts, **common).fit(X, Y, label_features=names)
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
