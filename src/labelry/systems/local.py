@@ -157,7 +157,7 @@ def fit_clusters(
     n_bytes = np.array([len(mine) * rows.n_bytes / n_rows for mine in members])
     fitted: dict[int, T] = {}
     with phase("local embeddings", sum(map(len, members)), "rows") as advance:
-        found = rows.held().map_parts(work, choose, n_bytes, room=rows.room(_SHARE), n_jobs=n_jobs)
+        found = rows.map_parts(work, choose, n_bytes, room=rows.room(_SHARE), n_jobs=n_jobs)
         for part, result in found:
             fitted[part] = result
             advance(len(members[part]))

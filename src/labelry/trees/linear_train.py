@@ -66,7 +66,7 @@ def train_linear(
 
     Time: for each node the nonzeros of its rows, times its children, times the sweeps. Memory:
     the weights that are left twice, and for each thread the rows of a node and 64 bytes for each
-    of their features. Rows that do not fit in memory are gathered for as many nodes at a time as
+    of their features. Rows that are not in memory are gathered for as many nodes at a time as
     have room, on a cluster on the workers; a node whose own rows have none, and every root, is
     trained by blocks from a temporary file, on a cluster some of its children on each worker.
 
@@ -89,7 +89,6 @@ def train_linear(
     bias = np.full(tree.n_nodes, _NO_ROWS, dtype=np.float32)
     chunks: dict[int, Chunk] = {}
     parts: list[_Part] = []
-    rows = rows.held()
     trainer: _Trainer | _StreamedTrainer
     if isinstance(rows, StreamedRows):
         trainer = _StreamedTrainer(rows, tree, roots, settings)
@@ -267,7 +266,6 @@ def _train_by_blocks(
     n_jobs: int,
 ) -> _Part:
     """Train some children of a node, counted from its first, by blocks of its rows."""
-    rows = rows.held()  # a worker may have room for what others, or this process, have not
     is_root = node in roots
     children = tree.first_child[node] + places
     label_sets = tree.label_sets
@@ -283,9 +281,6 @@ def _train_by_blocks(
     loss, C, tolerance, max_sweeps, prune = settings
     C, scale = _scaled_loss(loss, C * _ROOT_SHARE if is_root else C)
     starts = range(0, len(places), LANES)
-    features = np.arange(rows.n_features, dtype=np.int32)
-    found: dict[int, Entries] = {}
-    bias = np.empty(len(places), dtype=np.float32)
     trained = train_by_blocks(
         rows.map_blocks(targets),
         [Group(start, min(start + LANES, len(places)), seed) for start in starts],
@@ -297,6 +292,9 @@ def _train_by_blocks(
         memory=room,
         n_jobs=n_jobs,
     )
+    features = np.arange(rows.n_features, dtype=np.int32)
+    found: dict[int, Entries] = {}
+    bias = np.empty(len(places), dtype=np.float32)
     for group, W in trained:
         mine = slice(starts[group], starts[group] + LANES)
         found[group] = large_weights(W * scale, prune, features, places[mine])
