@@ -109,3 +109,20 @@ def test_all_rows_are_visited_once_more_before_the_end() -> None:
     assert sweeps.made < 100
     assert not Sweeps(np.array([3]), max_sweeps=0, seed=1).go_on()
     assert not Sweeps(np.array([0]), max_sweeps=9, seed=1).go_on()
+
+
+def test_without_exactness_it_ends_when_all_rows_rest() -> None:
+    X, signs, energy = problem()
+    csr = (X.indptr, X.indices, X.data)
+    found, sweeps = {}, {}
+    for exact in (True, False):
+        W = np.zeros((13, LANES), dtype=np.float32)
+        sweeps[exact] = dual_descent.descend(
+            "squared_hinge", *csr, signs, energy, C, 0.01, 5000, 7, W, exact
+        )
+        found[exact] = W
+    assert sweeps[False] < sweeps[True] < 5000
+    agree = np.sign(X @ found[False][:-1] + found[False][-1]) == np.sign(
+        X @ found[True][:-1] + found[True][-1]
+    )
+    assert agree.mean() > 0.95

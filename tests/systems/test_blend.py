@@ -42,7 +42,7 @@ def documents(n: int, seed: int = 0) -> tuple[csr_array, csr_array]:
 
 @pytest.fixture(scope="module")
 def model() -> Blend:
-    return Blend(**OPTIONS).fit(*documents(1200))
+    return Blend(**OPTIONS).fit(*documents(2000))
 
 
 def test_better_than_each_judge_on_new_rows(model: Blend) -> None:
@@ -298,8 +298,8 @@ def test_a_grown_model_is_saved_whole(zero_shot: Blend, tmp_path: Path) -> None:
 
 def test_propensities_move_rare_labels_up(model: Blend) -> None:
     X, Y = documents(600, seed=1)
-    rare = Blend(**OPTIONS, objective="propensity").fit(*documents(1200))
-    weights = inverse_propensity(model.label_counts_, 1200)
+    rare = Blend(**OPTIONS, objective="propensity").fit(*documents(2000))
+    weights = inverse_propensity(model.label_counts_, model.n_rows_)
     labels, scores = rare.topk_ids(X, 3)
     usual = model.topk_ids(X, 3)[0]
     assert psp_at_k(Y, labels[:, :1], 1, weights) > psp_at_k(Y, usual[:, :1], 1, weights) + 0.01
@@ -318,7 +318,7 @@ def test_propensities_move_rare_labels_up(model: Blend) -> None:
 
 def test_f1_has_its_own_threshold(model: Blend) -> None:
     X, Y = documents(600, seed=1)
-    best = Blend(**OPTIONS, objective="f1").fit(*documents(1200))
+    best = Blend(**OPTIONS, objective="f1").fit(*documents(2000))
     assert_array_equal(best.topk_ids(X, 5)[0], model.topk_ids(X, 5)[0])
     assert model.threshold == 0.5
     assert best.threshold == best.threshold_

@@ -244,3 +244,16 @@ def test_errors_name_the_parameter() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             LinearLabelTree(**options).fit(X, Y)
+
+
+def test_a_label_of_very_many_rows_is_in_no_branch() -> None:
+    X, Y = documents(n=300)
+    everywhere = np.zeros(60, dtype=bool)
+    everywhere[7] = True
+    Y = csr_array((Y + csr_array(np.where(everywhere, 1.0, np.zeros((300, 60))))) > 0)
+    model = LinearLabelTree(depth=2).fit(X, Y.astype(np.float32))
+    depth = model.tree_.depth[model.tree_.leaves().nodes]
+    assert_array_equal(depth == 1, everywhere)
+    assert (model.topk_ids(X, 5)[0] == 7).any(axis=1).all()
+    other = LinearLabelTree(depth=2, tree="random").fit(X, Y.astype(np.float32))
+    assert (other.tree_.depth[other.tree_.leaves().nodes] == 2).all()

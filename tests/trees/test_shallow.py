@@ -38,6 +38,20 @@ def test_groups_of_labels_share_a_branch() -> None:
     assert same[~together & ~np.eye(300, dtype=bool)].mean() < 0.02
 
 
+@pytest.mark.parametrize("n_alone", [1, 5, 38, 39, 40])
+def test_labels_alone_are_children_of_the_root(n_alone: int) -> None:
+    V, alone = rng().standard_normal((40, 8)), np.zeros(40, dtype=bool)
+    alone[rng().permutation(40)[:n_alone]] = True
+    tree = shallow_tree(V, branching=5, depth=2, alone=alone, rng=rng())
+    leaves = tree.leaves().nodes  # in the order of their labels
+    assert_array_equal(tree.label[leaves], np.arange(40))
+    assert (tree.depth[leaves[alone]] == 1).all()
+    if n_alone <= 5:
+        others = shallow_tree(V[~alone], branching=5, depth=2, rng=rng())
+        assert_array_equal(tree.depth[leaves[~alone]], others.depth[others.leaves().nodes])
+        assert tree.first_child[1] - 1 == others.first_child[1] - 1 + n_alone
+
+
 def test_children_take_the_place_of_a_node_left_out() -> None:
     tree = Tree.from_parents([-1, 0, 0, 1, 1, 2, 2], [-1, -1, -1, 0, 1, 2, 3], 4)
     flat = _without(tree, np.array([False, True, False, False, False, False, False]))

@@ -54,6 +54,7 @@ def train_by_blocks(
     C: float,
     tolerance: float,
     max_sweeps: int,
+    exact: bool = True,
     memory: int,
     n_jobs: int = 1,
 ) -> Iterator[tuple[int, F32]]:
@@ -66,7 +67,7 @@ def train_by_blocks(
     ----------
     parts
         The rows, in parts of any size: X and an indicator T of labels.
-    loss, C, tolerance, max_sweeps
+    loss, C, tolerance, max_sweeps, exact
         As of `labelry.linalg.dual_descent`.
     memory : int
         Bytes that weights may take; more of them is fewer passes. At least one group is trained.
@@ -80,7 +81,8 @@ def train_by_blocks(
     side_by_side = max(1, memory // (4 * LANES * (n_features + 1)))
     for begin in range(0, len(groups), side_by_side):
         chosen = groups[begin : begin + side_by_side]
-        descent = _Descent(blocks, chosen, n_features, sizes, loss, (C, tolerance), max_sweeps)
+        sweeps = [Sweeps(sizes, max_sweeps, group.seed, exact) for group in chosen]
+        descent = _Descent(blocks, chosen, n_features, sizes, loss, (C, tolerance), sweeps)
         for place, W in descent.run(n_jobs):
             yield begin + place, W
 
@@ -127,11 +129,11 @@ class _Descent:
         sizes: list[int],
         loss: Loss,
         options: tuple[float, float],
-        max_sweeps: int,
+        sweeps: Sequence[Sweeps],
     ) -> None:
         self._blocks, self._groups, self._loss, self._options = blocks, groups, loss, options
         self._W = {g: lane_zeros(n_features + 1) for g in range(len(groups))}
-        self._sweeps = [Sweeps(sizes, max_sweeps, group.seed) for group in groups]
+        self._sweeps = sweeps
         self._states = MatrixFile()  # dual variables and order of visits: blocks of each group
         for n in sizes * len(groups):
             self._states.append(starting_alpha(loss, n, options[0]), np.arange(n, dtype=np.int32))

@@ -74,8 +74,9 @@ class Sweeps:
     """Which rows of which blocks are still to be visited, and when there is an end of it.
 
     A row rests when its gradients are near enough to zero, and is not visited again until all rows
-    rest; then all are visited once more, and if all still rest the optimum is near enough. A
-    sweep is as many visits as there are rows.
+    rest; then all are visited once more, and if all still rest the optimum is near enough. If it
+    need not be `exact` it ends when all rows rest, though some would not any more: half the time,
+    and as good for ranking. A sweep is as many visits as there are rows.
 
     Attributes
     ----------
@@ -83,7 +84,10 @@ class Sweeps:
         Rows of each block that do not rest: the first in its order.
     """
 
-    def __init__(self, sizes: Ints | list[int], max_sweeps: int, seed: int) -> None:
+    def __init__(
+        self, sizes: Ints | list[int], max_sweeps: int, seed: int, exact: bool = True
+    ) -> None:
+        self._exact = exact
         self.n_active = np.array(sizes)
         self._sizes, self._n_rows = np.array(sizes), int(np.sum(sizes))
         self._state = np.uint64(seed * 2 + 1)
@@ -113,7 +117,7 @@ class Sweeps:
         """Whether there is another sweep, after one over all blocks."""
         whole, self._last = self._last == self._n_rows, 0
         if not self.n_active.any():
-            if whole:
+            if whole or not self._exact:
                 return False
             self.n_active[:] = self._sizes
         return self._visits < self._most
@@ -131,12 +135,14 @@ def descend(
     max_sweeps: int,
     seed: int,
     W: F32,
+    exact: bool = True,
 ) -> int:
     """Fill W (d + 1, LANES) for the labels with `signs` (n, LANES); return the sweeps made.
 
     `energy` is ``||x_i||^2 + 1``. With the squared hinge a row rests when its projected gradients
     are all within half the `tolerance` of zero; with the logistic loss, whose dual variables lie
-    within (0, C), the rows of a block rest together, when all are within the `tolerance`.
+    within (0, C), the rows of a block rest together, when all are within the `tolerance`. `exact`
+    is as of `Sweeps`.
     """
     alpha = starting_alpha(loss, len(signs), C)
     if loss == "logistic":
@@ -144,7 +150,7 @@ def descend(
     problem = (indptr, indices, data, signs, energy, C, tolerance, alpha)
     bounds = block_bounds(indptr)
     order = np.arange(bounds[-1], dtype=np.int32)
-    sweeps = Sweeps(np.diff(bounds), max_sweeps, seed)
+    sweeps = Sweeps(np.diff(bounds), max_sweeps, seed, exact)
     more = True
     while more:
         for block in np.flatnonzero(sweeps.n_active).tolist():

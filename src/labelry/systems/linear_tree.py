@@ -10,6 +10,7 @@ from scipy.sparse import csr_array, hstack, issparse
 from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import StoredCheck, check_at_least, check_one_of, check_positive
+from labelry.data.labels import label_counts
 from labelry.estimator import LabelRanker
 from labelry.linalg.dual_descent import LOSSES, Loss
 from labelry.linalg.matrices import Matrix, scaled_rows
@@ -30,8 +31,9 @@ Ints = NDArray[np.integer]
 FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and quick enough
 _JOINT = {"copies": 1, "prune": 0.16}
 _COPIES = 3  # of label centroids, to cluster them
-_TOLERANCE = 0.2  # as accurate on held-out rows as 0.1, in a sixth less time
+_TOLERANCE = 0.1
 _MAX_SWEEPS = 20
+_RARE = 40  # a label on fewer than one row in so many is always in a cluster
 _VECTOR_DIM = 100  # of label vectors
 _SHARE_OF_SETS = 0.1  # in them, of the classifiers of sets that a label is in
 
@@ -48,7 +50,9 @@ class LinearLabelTree(LabelRanker):
     """Pruned linear classifiers on one or more shallow trees of labels, searched with a beam.
 
     Labels with similar rows share a branch. Each child of a node is set against its siblings, on
-    the rows that reach the node: the work of one-vs-rest on a small part of the rows. About
+    the rows that reach the node: the work of one-vs-rest on a small part of the rows. A label of
+    very many rows is in no branch: its classifier learns from all rows, which is more accurate,
+    and no more work than its rows would be in a branch. About
     as accurate as one-vs-rest with few labels and better with rare ones, at a fraction of the
     time and memory. Choose it for sparse rows, such as tf-idf, and thousands of labels or more.
 
@@ -157,6 +161,7 @@ class LinearLabelTree(LabelRanker):
             prune=self.prune,
             tolerance=_TOLERANCE,
             max_sweeps=_MAX_SWEEPS,
+            exact=False,
             rng=rng,
             n_jobs=resolve_jobs(self.n_jobs),
         )
@@ -168,22 +173,41 @@ class LinearLabelTree(LabelRanker):
             depths = [self.depth] * self.n_trees
         else:
             depths = [1 if rows.n_labels <= FEW_LABELS else 2] + [2] * (self.n_trees - 1)
-        V = None
+        V, share = None, None
         if isinstance(self.tree, str) and self.tree == "centroids":
             with phase("label centroids"):
                 V = rows.sum_blocks(_centroids)
+                (counts,) = rows.reduce(_add_counts, (rows.n_labels,), dtype=np.float64)
+                share = counts / max(rows.n_rows, 1)
             rows.require(
                 _COPIES * 8 * (V.nnz if issparse(V) else V.size),
                 f"a tree of the centroids of {rows.n_labels:,} labels",
                 "give more memory, or another tree, such as rembrandt",
             )
-        return [self._one_tree(rows, V, depth, rng) for depth in depths]
+        return [self._one_tree(rows, V, share, depth, rng) for depth in depths]
 
-    def _one_tree(self, rows: Rows, V: Matrix | None, depth: int, rng: np.random.Generator) -> Tree:
+    def _one_tree(
+        self,
+        rows: Rows,
+        V: Matrix | None,
+        share: NDArray[np.float64] | None,
+        depth: int,
+        rng: np.random.Generator,
+    ) -> Tree:
         branching = self.branching or max(2, int(2 * rows.n_labels ** (1.0 / depth)))
-        if V is not None:
-            shape = {"branching": branching, "depth": depth, "copies": self.copies}
-            return shallow_tree(V, **shape, rng=rng, n_jobs=self.n_jobs)
+        if V is not None and share is not None:
+            # In a cluster of m labels, the rows of each are losses of m classifiers.
+            cluster_size = rows.n_labels / branching ** (depth - 1)
+            alone = share * min(cluster_size, _RARE) >= 1
+            return shallow_tree(
+                V,
+                branching=branching,
+                depth=depth,
+                copies=self.copies,
+                alone=alone,
+                rng=rng,
+                n_jobs=self.n_jobs,
+            )
         return choose_tree(
             self.tree,  # type: ignore[arg-type]
             rows,
@@ -274,6 +298,10 @@ class LinearLabelTree(LabelRanker):
         if self.depth is not None:
             check_at_least("depth", self.depth, 1)
         check_positive("C", self.C)
+
+
+def _add_counts(block: Block, counts: NDArray[np.float64]) -> None:
+    counts += label_counts(block.side("Y"))
 
 
 def _centroids(block: Block) -> Matrix:

@@ -59,6 +59,7 @@ def train_linear(
     prune: float = 0.1,
     tolerance: float = 0.1,
     max_sweeps: int = 20,
+    exact: bool = True,
     rng: np.random.Generator,
     n_jobs: int = 1,
 ) -> SparseWeights:
@@ -81,8 +82,10 @@ def train_linear(
         Weights of at most this absolute value are dropped; larger is smaller and faster.
     tolerance, max_sweeps
         As for `OneVsRest`.
+    exact : bool
+        As of `labelry.linalg.dual_descent.Sweeps`.
     """
-    settings = _Settings(loss, C, tolerance, max_sweeps, np.float32(prune))
+    settings = _Settings(loss, C, tolerance, max_sweeps, exact, np.float32(prune))
     inner = np.flatnonzero(tree.label < 0)
     nodes = inner[np.searchsorted(inner, roots[0]) :]  # not the root above several
     seeds = rng.integers(1, 2**31, size=len(nodes))
@@ -112,6 +115,7 @@ class _Settings(NamedTuple):
     C: float
     tolerance: float
     max_sweeps: int
+    exact: bool
     prune: np.float32
 
 
@@ -161,7 +165,7 @@ class _Trainer:
         """Train some children of a node."""
         rows = self._rows(node)
         csr, features = self._local(rows)
-        loss, C, tolerance, max_sweeps, prune = self._settings
+        loss, C, tolerance, max_sweeps, exact, prune = self._settings
         C *= _ROOT_SHARE if node in self._roots else 1.0
         C, scale = _scaled_loss(loss, C)
         found: list[Entries] = []
@@ -173,7 +177,8 @@ class _Trainer:
                 signs[np.searchsorted(rows, self._rows(child)), lane] = 1
             W = lane_zeros(len(features) + 1)
             energy = self._energy[rows]
-            dual_descent.descend(loss, *csr, signs, energy, C, tolerance, max_sweeps, seed, W)
+            problem = (*csr, signs, energy, C, tolerance, max_sweeps, seed, W)
+            dual_descent.descend(loss, *problem, exact)
             W *= scale
             places = group - self._tree.first_child[node]
             found.append(large_weights(W, prune, features, places))
@@ -278,7 +283,7 @@ def _train_by_blocks(
             X, Y = X[mine], Y[mine]
         return X, csr_array(Y @ below)
 
-    loss, C, tolerance, max_sweeps, prune = settings
+    loss, C, tolerance, max_sweeps, exact, prune = settings
     C, scale = _scaled_loss(loss, C * _ROOT_SHARE if is_root else C)
     starts = range(0, len(places), LANES)
     trained = train_by_blocks(
@@ -289,6 +294,7 @@ def _train_by_blocks(
         C=C,
         tolerance=tolerance,
         max_sweeps=max_sweeps,
+        exact=exact,
         memory=room,
         n_jobs=n_jobs,
     )

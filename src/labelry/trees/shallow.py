@@ -7,8 +7,11 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry.linalg.matrices import as_matrix
 from labelry.trees.learn import balanced_tree
 from labelry.trees.structure import Tree
+
+Ints = NDArray[np.integer]
 
 _BALANCE = 2.0  # most that sizes of sibling sets differ by, in each round
 _TWO_ROUNDS = 16  # parts from which they are found in two rounds
@@ -20,6 +23,7 @@ def shallow_tree(
     branching: int,
     depth: int,
     copies: int = 0,
+    alone: NDArray[np.bool_] | None = None,
     rng: np.random.Generator,
     n_jobs: int | None = None,
 ) -> Tree:
@@ -39,6 +43,8 @@ def shallow_tree(
         Most edges from the root to a leaf; 1 has all leaves under the root.
     copies : int
         As in `balanced_tree`.
+    alone : bool array (n_labels,), optional
+        Labels that are in no cluster: their leaves are further children of the root.
 
     Examples
     --------
@@ -46,6 +52,19 @@ def shallow_tree(
     >>> int(tree.first_child[1] - tree.first_child[0]), int(tree.depth[-1])
     (16, 2)
     """
+    if alone is not None and alone.all():
+        depth = 1
+    elif alone is not None and alone.any():
+        clustered = np.flatnonzero(~alone)
+        tree = shallow_tree(
+            as_matrix(V)[clustered],
+            branching=branching,
+            depth=depth,
+            copies=copies,
+            rng=rng,
+            n_jobs=n_jobs,
+        )
+        return _with_leaves(tree, clustered, np.flatnonzero(alone))
     rounds = 1 if branching < _TWO_ROUNDS or depth == 1 else 2
     tree = balanced_tree(
         V,
@@ -69,6 +88,13 @@ def side_by_side(trees: list[Tree]) -> Tree:
     return Tree.from_parents(
         np.concatenate([[-1], *parents]), np.concatenate(labels), trees[0].n_labels
     )
+
+
+def _with_leaves(tree: Tree, labels: Ints, more: Ints) -> Tree:
+    """The tree with its labels named anew, and leaves of more labels after the root's children."""
+    parent = np.concatenate([tree.parent, np.zeros(len(more), dtype=np.int32)])
+    label = np.where(tree.label < 0, -1, labels[tree.label])
+    return Tree.from_parents(parent, np.concatenate([label, more]), len(labels) + len(more))
 
 
 def _without(tree: Tree, dropped: NDArray[np.bool_]) -> Tree:
