@@ -51,8 +51,8 @@ class LinearLabelTree(LabelRanker):
 
     Labels with similar rows share a branch. Each child of a node is set against its siblings, on
     the rows that reach the node: the work of one-vs-rest on a small part of the rows. A label of
-    very many rows is in no branch: its classifier learns from all rows, which is more accurate,
-    and no more work than its rows would be in a branch. About
+    very many rows is in no branch of a single tree: its classifier learns from all rows, which is
+    more accurate, and no more work than its rows would be in a branch. About
     as accurate as one-vs-rest with few labels and better with rare ones, at a fraction of the
     time and memory. Choose it for sparse rows, such as tf-idf, and thousands of labels or more.
 
@@ -173,38 +173,27 @@ class LinearLabelTree(LabelRanker):
             depths = [self.depth] * self.n_trees
         else:
             depths = [1 if rows.n_labels <= FEW_LABELS else 2] + [2] * (self.n_trees - 1)
-        V, share = None, None
+        V = None
         if isinstance(self.tree, str) and self.tree == "centroids":
             with phase("label centroids"):
                 V = rows.sum_blocks(_centroids)
-                (counts,) = rows.reduce(_add_counts, (rows.n_labels,), dtype=np.float64)
-                share = counts / max(rows.n_rows, 1)
             rows.require(
                 _COPIES * 8 * (V.nnz if issparse(V) else V.size),
                 f"a tree of the centroids of {rows.n_labels:,} labels",
                 "give more memory, or another tree, such as rembrandt",
             )
-        return [self._one_tree(rows, V, share, depth, rng) for depth in depths]
+        return [self._one_tree(rows, V, depth, rng) for depth in depths]
 
-    def _one_tree(
-        self,
-        rows: Rows,
-        V: Matrix | None,
-        share: NDArray[np.float64] | None,
-        depth: int,
-        rng: np.random.Generator,
-    ) -> Tree:
+    def _one_tree(self, rows: Rows, V: Matrix | None, depth: int, rng: np.random.Generator) -> Tree:
         branching = self.branching or max(2, int(2 * rows.n_labels ** (1.0 / depth)))
-        if V is not None and share is not None:
-            # In a cluster of m labels, the rows of each are losses of m classifiers.
-            cluster_size = rows.n_labels / branching ** (depth - 1)
-            alone = share * min(cluster_size, _RARE) >= 1
+        if V is not None:
+            one = self.n_trees == 1 and depth > 1
             return shallow_tree(
                 V,
                 branching=branching,
                 depth=depth,
                 copies=self.copies,
-                alone=alone,
+                alone=_alone(rows, branching ** (depth - 1)) if one else None,
                 rng=rng,
                 n_jobs=self.n_jobs,
             )
@@ -298,6 +287,13 @@ class LinearLabelTree(LabelRanker):
         if self.depth is not None:
             check_at_least("depth", self.depth, 1)
         check_positive("C", self.C)
+
+
+def _alone(rows: Rows, n_clusters: int) -> NDArray[np.bool_]:
+    """Labels of so many rows that they are better in no cluster."""
+    (counts,) = rows.reduce(_add_counts, (rows.n_labels,), dtype=np.float64)
+    # In a cluster of m labels, the rows of each are losses of m classifiers.
+    return counts * min(rows.n_labels / n_clusters, _RARE) >= rows.n_rows
 
 
 def _add_counts(block: Block, counts: NDArray[np.float64]) -> None:
