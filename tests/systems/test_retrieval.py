@@ -10,7 +10,13 @@ from scipy.sparse import csr_array, issparse
 from labelry.decoders.lexical import label_names
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.systems import retrieval
-from labelry.systems.retrieval import JUDGES, Retrievers, fit_retrievers, label_centroids
+from labelry.systems.retrieval import (
+    JUDGES,
+    Retrievers,
+    fit_retrievers,
+    label_centroids,
+    lost_centroids,
+)
 
 N, D, C = 120, 30, 12
 
@@ -145,3 +151,31 @@ def test_rows_may_come_dense_where_they_were_sparse_and_the_other_way(
     (_, labels, F), (_, same_labels, same) = (next(fitted.judged(A, 4, 1)) for A in (X, other))
     assert_array_equal(labels, same_labels)
     assert_allclose(F, same, atol=1e-5)
+
+
+def test_labels_whose_rows_are_held_out_keep_their_place(rows: tuple[Matrix, csr_array]) -> None:
+    X, Y = rows
+    held_out = np.zeros(X.shape[0], dtype=bool)
+    held_out[Y[:, [3]].tocoo().row] = True  # all rows of label 3, some of others
+    further = lost_centroids(X, Y, held_out)
+    lost = np.setdiff1d(np.arange(Y.shape[1]), Y[np.flatnonzero(~held_out)].indices)
+    assert 3 in lost
+    sums = Y.T @ X
+    if issparse(X):
+        dense, sums = further.toarray(), sums.toarray()
+    else:
+        dense = further
+    assert_allclose(dense[lost], sums[lost], rtol=1e-5)
+    assert not np.delete(dense, lost, axis=0).any()
+    seen = np.flatnonzero(~held_out)
+    options = {"n_trees": 2, "embedding_dim": 8, "n_neighbors": 15, "n_jobs": 1}
+    some = fit_retrievers(
+        X[seen], Y[seen], further=further, rng=np.random.default_rng(0), **options
+    )
+    again = fit_retrievers(X, Y, before=some, rng=np.random.default_rng(0), **options)
+    assert again.tree.tree_ is some.tree.tree_
+    assert again.taught[3]
+    assert not some.taught[3]
+    with_label = np.flatnonzero(held_out)
+    assert not (some.tree._topk(X[with_label], 1)[0] == 3).any()
+    assert (again.tree._topk(X[with_label], 3)[0] == 3).any(axis=1).mean() > 0.8

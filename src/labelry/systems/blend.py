@@ -31,7 +31,7 @@ from labelry.systems.objectives import (
     label_weights,
     weighted,
 )
-from labelry.systems.retrieval import JUDGES, NAMES, Retrievers, fit_retrievers
+from labelry.systems.retrieval import JUDGES, NAMES, Retrievers, fit_retrievers, lost_centroids
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -249,9 +249,10 @@ class Blend(LabelRanker):
             unseen = np.flatnonzero(groups >= 0)
         judges = None
         if len(unseen) >= _FEW_ROWS:
-            judges = self._fit_retrievers(X[seen], Y[seen], names, rng)
+            further = lost_centroids(X, Y, groups >= 0)
+            judges = self._fit_retrievers(X[seen], Y[seen], names, rng, further=further)
             self._fit_reranker(judges, X[unseen], Y[unseen], rng)
-        self._set_retrievers(self._fit_retrievers(X, Y, names, rng, judges))
+        self._set_retrievers(self._fit_retrievers(X, Y, names, rng, before=judges))
 
     def _partial_fit(self, X: Matrix, Y: csr_array) -> None:
         """`partial_fit` on clean matrices; columns of Y after the known labels are new ones."""
@@ -286,6 +287,8 @@ class Blend(LabelRanker):
         Y: csr_array,
         names: LabelNames | None,
         rng: np.random.Generator,
+        *,
+        further: Matrix | None = None,
         before: Retrievers | None = None,
     ) -> Retrievers:
         return fit_retrievers(
@@ -295,6 +298,7 @@ class Blend(LabelRanker):
             embedding_dim=self.embedding_dim,
             n_neighbors=self.n_neighbors,
             names=names,
+            further=further,
             before=before,
             rng=rng,
             n_jobs=self.n_jobs,

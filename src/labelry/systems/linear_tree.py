@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -145,13 +146,28 @@ class LinearLabelTree(LabelRanker):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
+    def _fit_rows(
+        self, rows: Rows, rng: np.random.Generator, further: Matrix | None = None
+    ) -> None:
+        """As of every system. `further` are centroids of labels that these rows have not.
+
+        (n_labels, n_features): the place in the tree that such a label would have.
+        """
         self._check_parameters()
         rows = (rows.unit() if self.normalize else rows).kept()
-        self.n_columns_ = rows.n_features
-        trees = self._trees(rows, rng)
+        trees = self._trees(rows, rng, further)
         self.tree_ = trees[0] if len(trees) == 1 else side_by_side(trees)
         self.roots_ = np.arange(len(trees), dtype=np.int32) + (len(trees) > 1)
+        self._train(rows, rng)
+
+    def _fit_again(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> LinearLabelTree:
+        """A model of these rows, of the length they have, on the trees of this one."""
+        model = copy(self)
+        model._train(Rows(X, Y, n_jobs=self.n_jobs), rng)
+        return model
+
+    def _train(self, rows: Rows, rng: np.random.Generator) -> None:
+        self.n_columns_ = rows.n_features
         self.weights_ = train_linear(
             rows,
             self.tree_,
@@ -166,7 +182,9 @@ class LinearLabelTree(LabelRanker):
             n_jobs=resolve_jobs(self.n_jobs),
         )
 
-    def _trees(self, rows: Rows, rng: np.random.Generator) -> list[Tree]:
+    def _trees(
+        self, rows: Rows, rng: np.random.Generator, further: Matrix | None = None
+    ) -> list[Tree]:
         if self.depth == 1 or not isinstance(self.tree, str):
             depths = [self.depth or 2]  # more of them would all be the same
         elif self.depth is not None:
@@ -177,6 +195,7 @@ class LinearLabelTree(LabelRanker):
         if isinstance(self.tree, str) and self.tree == "centroids":
             with phase("label centroids"):
                 V = rows.sum_blocks(_centroids)
+                V = V if further is None else V + further
             rows.require(
                 _COPIES * 8 * (V.nnz if issparse(V) else V.size),
                 f"a tree of the centroids of {rows.n_labels:,} labels",

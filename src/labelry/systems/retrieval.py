@@ -24,6 +24,7 @@ from labelry.decoders.growth import widened, with_rows
 from labelry.decoders.lexical import LabelNames
 from labelry.decoders.neighbours import Neighbours, vote
 from labelry.linalg.matrices import Matrix, scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
 from labelry.state import storable
@@ -216,18 +217,21 @@ def fit_retrievers(
     embedding_dim: int,
     n_neighbors: int,
     names: LabelNames | None = None,
+    further: Matrix | None = None,
     before: Retrievers | None = None,
     rng: np.random.Generator,
     n_jobs: int | None,
 ) -> Retrievers:
     """Fit all of them to rows of unit length.
 
-    `before` are those of most of these rows: the embedding begins with theirs.
+    `further` are centroids of labels that these rows have not, as `lost_centroids` gives them.
+    `before` are retrievers of most of these rows: the embedding begins with theirs, and the tree
+    has the same structure.
     """
-    options = single_tree_options(Y.shape[1]) if n_trees == 1 else {}
-    tree = LinearLabelTree(n_trees=n_trees, normalize=False, n_jobs=n_jobs, **options)
-    tree._fit(X, Y, rng)
     if before is None:
+        options = single_tree_options(Y.shape[1]) if n_trees == 1 else {}
+        tree = LinearLabelTree(n_trees=n_trees, normalize=False, n_jobs=n_jobs, **options)
+        tree._fit_rows(Rows(X, Y, n_jobs=n_jobs), rng, further)
         embedding = Rembrandt(
             embedding_dim=embedding_dim,
             regularization=None,
@@ -239,11 +243,24 @@ def fit_retrievers(
         embedding._tolerance = _TOLERANCE
         embedding._fit(X, Y, rng)
     else:
+        tree = before.tree._fit_again(X, Y, rng)
         embedding = before.embedding._fit_again(X, Y, rng)
     with phase("label centroids"):
         centroids, lengths = label_centroids(csr_array(Y.T) @ X)
     counts = label_counts(Y)
     return Retrievers(tree, embedding, centroids, lengths, counts, counts > 0, names)
+
+
+def lost_centroids(X: Matrix, Y: csr_array, held_out: NDArray[np.bool_]) -> Matrix:
+    """Centroids (n_labels, n_features) of the labels of which all rows are held out.
+
+    A model of the other rows can tell nothing of these labels, wherever they are in its tree; but
+    where the tree is trained again, with all rows, they should be in their place.
+    """
+    kept = label_counts(Y[np.flatnonzero(~held_out)])
+    mine = np.flatnonzero(held_out)
+    lost = dia_array(((kept == 0).astype(np.float32)[None], 0), shape=(len(kept),) * 2)
+    return csr_array((Y[mine] @ lost).T) @ X[mine]
 
 
 def label_centroids(sums: Matrix) -> tuple[Matrix, F32]:
