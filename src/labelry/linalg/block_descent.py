@@ -54,7 +54,7 @@ def train_by_blocks(
     C: float,
     tolerance: float,
     max_sweeps: int,
-    exact: bool = True,
+    rounds: int | None = None,
     memory: int,
     n_jobs: int = 1,
 ) -> Iterator[tuple[int, F32]]:
@@ -67,7 +67,7 @@ def train_by_blocks(
     ----------
     parts
         The rows, in parts of any size: X and an indicator T of labels.
-    loss, C, tolerance, max_sweeps, exact
+    loss, C, tolerance, max_sweeps, rounds
         As of `labelry.linalg.dual_descent`.
     memory : int
         Bytes that weights may take; more of them is fewer passes. At least one group is trained.
@@ -81,7 +81,7 @@ def train_by_blocks(
     side_by_side = max(1, memory // (4 * LANES * (n_features + 1)))
     for begin in range(0, len(groups), side_by_side):
         chosen = groups[begin : begin + side_by_side]
-        sweeps = [Sweeps(sizes, max_sweeps, group.seed, exact) for group in chosen]
+        sweeps = [Sweeps(sizes, max_sweeps, group.seed, rounds) for group in chosen]
         descent = _Descent(blocks, chosen, n_features, sizes, loss, (C, tolerance), sweeps)
         for place, W in descent.run(n_jobs):
             yield begin + place, W

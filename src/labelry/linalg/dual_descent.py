@@ -74,9 +74,9 @@ class Sweeps:
     """Which rows of which blocks are still to be visited, and when there is an end of it.
 
     A row rests when its gradients are near enough to zero, and is not visited again until all rows
-    rest; then all are visited once more, and if all still rest the optimum is near enough. If it
-    need not be `exact` it ends when all rows rest, though some would not any more: half the time,
-    and as good for ranking. A sweep is as many visits as there are rows.
+    rest: a round. Then all are visited once more, and if all still rest the optimum is near enough.
+    Few `rounds`, at which it ends in any case, are as good for ranking: two take half the time. A
+    sweep is as many visits as there are rows.
 
     Attributes
     ----------
@@ -85,9 +85,9 @@ class Sweeps:
     """
 
     def __init__(
-        self, sizes: Ints | list[int], max_sweeps: int, seed: int, exact: bool = True
+        self, sizes: Ints | list[int], max_sweeps: int, seed: int, rounds: int | None = None
     ) -> None:
-        self._exact = exact
+        self._rounds_left = np.inf if rounds is None else rounds
         self.n_active = np.array(sizes)
         self._sizes, self._n_rows = np.array(sizes), int(np.sum(sizes))
         self._state = np.uint64(seed * 2 + 1)
@@ -117,7 +117,8 @@ class Sweeps:
         """Whether there is another sweep, after one over all blocks."""
         whole, self._last = self._last == self._n_rows, 0
         if not self.n_active.any():
-            if whole or not self._exact:
+            self._rounds_left -= 1
+            if whole or self._rounds_left <= 0:
                 return False
             self.n_active[:] = self._sizes
         return self._visits < self._most
@@ -135,14 +136,14 @@ def descend(
     max_sweeps: int,
     seed: int,
     W: F32,
-    exact: bool = True,
+    rounds: int | None = None,
 ) -> int:
     """Fill W (d + 1, LANES) for the labels with `signs` (n, LANES); return the sweeps made.
 
     `energy` is ``||x_i||^2 + 1``. With the squared hinge a row rests when its projected gradients
     are all within half the `tolerance` of zero; with the logistic loss, whose dual variables lie
-    within (0, C), the rows of a block rest together, when all are within the `tolerance`. `exact`
-    is as of `Sweeps`.
+    within (0, C), the rows of a block rest together, when all are within the `tolerance`. `rounds`
+    are as of `Sweeps`.
     """
     alpha = starting_alpha(loss, len(signs), C)
     if loss == "logistic":
@@ -150,7 +151,7 @@ def descend(
     problem = (indptr, indices, data, signs, energy, C, tolerance, alpha)
     bounds = block_bounds(indptr)
     order = np.arange(bounds[-1], dtype=np.int32)
-    sweeps = Sweeps(np.diff(bounds), max_sweeps, seed, exact)
+    sweeps = Sweeps(np.diff(bounds), max_sweeps, seed, rounds)
     more = True
     while more:
         for block in np.flatnonzero(sweeps.n_active).tolist():

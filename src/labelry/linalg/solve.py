@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.blas import dsyr
 from scipy.sparse import issparse
 
 from labelry.checks import StoredCheck
@@ -157,8 +158,8 @@ class Ridge:
             d = self.rows.n_features
             n_jobs = self.rows.n_jobs
             (G,) = self.rows.reduce(lambda b, G: _add_gram(b, G, n_jobs), (d, d), dtype=np.float64)
-            G -= np.outer(self.total * self.mean, self.mean)
-            self._gram = G
+            # In place, of the triangle that is filled: the lower for BLAS, which goes by columns.
+            self._gram = dsyr(-self.total, self.mean, a=G.T, lower=1, overwrite_a=1).T
         return cho_solve(self._factored(r), self._right_hand_side(Q)).astype(np.float32)
 
     def _factored(self, r: float) -> Any:
@@ -167,13 +168,14 @@ class Ridge:
             self._factor = None  # its memory is needed
             condition = 1 + self.diagonal.sum() / r  # at most: no eigenvalue is above the trace
             single = condition * np.finfo(np.float32).eps <= self.tolerance
-            # As LAPACK wants it: factored where it is.
-            G: NDArray[Any] = np.array(self._gram, np.float32 if single else np.float64, order="F")
+            # As LAPACK wants it: by columns, and factored where it is.
+            dtype = np.float32 if single else np.float64
+            G: NDArray[Any] = np.array(self._gram.T, dtype, order="F")  # type: ignore[union-attr]
             G.flat[:: len(G) + 1] += r
             # One thread: two wait for each other so often that they take longer, by far where
             # others work too.
             with library_threads(1):
-                self._factor = r, cho_factor(G, overwrite_a=True, check_finite=False)
+                self._factor = r, cho_factor(G, lower=True, overwrite_a=True, check_finite=False)
         return self._factor[1]
 
     # Few rows: Z = Xc' a with (Xc Xc' + r I) a = centred targets, rows scaled by sqrt(w).

@@ -33,6 +33,7 @@ FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and
 _JOINT = {"copies": 1, "prune": 0.16}
 _COPIES = 3  # of label centroids, to cluster them
 _TOLERANCE = 0.1
+_ROUNDS = 2  # three fifths of the time to the optimum; one is less accurate
 _MAX_SWEEPS = 20
 _RARE = 40  # a label on fewer than one row in so many is always in a cluster
 _VECTOR_DIM = 100  # of label vectors
@@ -177,7 +178,7 @@ class LinearLabelTree(LabelRanker):
             prune=self.prune,
             tolerance=_TOLERANCE,
             max_sweeps=_MAX_SWEEPS,
-            exact=False,
+            rounds=_ROUNDS,
             rng=rng,
             n_jobs=resolve_jobs(self.n_jobs),
         )

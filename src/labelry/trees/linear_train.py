@@ -59,7 +59,7 @@ def train_linear(
     prune: float = 0.1,
     tolerance: float = 0.1,
     max_sweeps: int = 20,
-    exact: bool = True,
+    rounds: int | None = None,
     rng: np.random.Generator,
     n_jobs: int = 1,
 ) -> SparseWeights:
@@ -82,10 +82,10 @@ def train_linear(
         Weights of at most this absolute value are dropped; larger is smaller and faster.
     tolerance, max_sweeps
         As for `OneVsRest`.
-    exact : bool
+    rounds : int, optional
         As of `labelry.linalg.dual_descent.Sweeps`.
     """
-    settings = _Settings(loss, C, tolerance, max_sweeps, exact, np.float32(prune))
+    settings = _Settings(loss, C, tolerance, max_sweeps, rounds, np.float32(prune))
     inner = np.flatnonzero(tree.label < 0)
     nodes = inner[np.searchsorted(inner, roots[0]) :]  # not the root above several
     seeds = rng.integers(1, 2**31, size=len(nodes))
@@ -115,7 +115,7 @@ class _Settings(NamedTuple):
     C: float
     tolerance: float
     max_sweeps: int
-    exact: bool
+    rounds: int | None
     prune: np.float32
 
 
@@ -165,7 +165,7 @@ class _Trainer:
         """Train some children of a node."""
         rows = self._rows(node)
         csr, features = self._local(rows)
-        loss, C, tolerance, max_sweeps, exact, prune = self._settings
+        loss, C, tolerance, max_sweeps, rounds, prune = self._settings
         C *= _ROOT_SHARE if node in self._roots else 1.0
         C, scale = _scaled_loss(loss, C)
         found: list[Entries] = []
@@ -178,7 +178,7 @@ class _Trainer:
             W = lane_zeros(len(features) + 1)
             energy = self._energy[rows]
             problem = (*csr, signs, energy, C, tolerance, max_sweeps, seed, W)
-            dual_descent.descend(loss, *problem, exact)
+            dual_descent.descend(loss, *problem, rounds)
             W *= scale
             places = group - self._tree.first_child[node]
             found.append(large_weights(W, prune, features, places))
@@ -283,7 +283,7 @@ def _train_by_blocks(
             X, Y = X[mine], Y[mine]
         return X, csr_array(Y @ below)
 
-    loss, C, tolerance, max_sweeps, exact, prune = settings
+    loss, C, tolerance, max_sweeps, rounds, prune = settings
     C, scale = _scaled_loss(loss, C * _ROOT_SHARE if is_root else C)
     starts = range(0, len(places), LANES)
     trained = train_by_blocks(
@@ -294,7 +294,7 @@ def _train_by_blocks(
         C=C,
         tolerance=tolerance,
         max_sweeps=max_sweeps,
-        exact=exact,
+        rounds=rounds,
         memory=room,
         n_jobs=n_jobs,
     )
