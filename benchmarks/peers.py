@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -180,8 +181,8 @@ def cells(result: dict[str, Any]) -> list[str]:
     return ranked + [f"{result['measures'][name]:{form}}" for name, form in COLUMNS.values()]
 
 
-def line(name: str, result: dict[str, Any], dated: bool = False) -> str:
-    last = [result["started"]] if dated else []
+def line(name: str, result: dict[str, Any], told: Sequence[str] = ()) -> str:
+    last = [result[key] for key in told]
     return f"| {' | '.join([TOOLS[name].title, *cells(result), *last])} |"
 
 
@@ -195,9 +196,10 @@ def page(dataset: str, bench: Bench) -> str:
     def facts(key: str) -> str:
         return " and ".join(sorted({str(result[key]) for result in found.values()}))
 
-    runs = {result["started"] for result in found.values()}
-    headings = ["tool", "P@1/3/5", "PSP@1/3/5", *COLUMNS, *(["measured"] if len(runs) > 1 else [])]
-    when = f"on {runs.pop()}" if len(runs) == 1 else "in several runs (last column)"
+    # What differs is told with each line: only lines of one machine can be compared in time.
+    told = [key for key in ("started", "machine") if " and " in facts(key)]
+    headings = ["tool", "P@1/3/5", "PSP@1/3/5", *COLUMNS, *told]
+    when = "in several runs" if "started" in told else f"on {facts('started')}"
     lines = [
         f"# {dataset}: labelry beside other linear tools",
         "",
@@ -206,7 +208,7 @@ def page(dataset: str, bench: Bench) -> str:
         "",
         f"| {' | '.join(headings)} |",
         "|---" * len(headings) + "|",
-        *(line(name, result, "measured" in headings) for name, result in found.items()),
+        *(line(name, result, told) for name, result in found.items()),
         NOTES.format(jobs=facts("jobs")),
         *(f"- {TOOLS[name].title}: {said(result['settings'])}" for name, result in found.items()),
     ]
