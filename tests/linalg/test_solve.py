@@ -140,3 +140,11 @@ def test_columns_that_no_row_has_change_nothing(method: str) -> None:
     assert usual_ridge(ridge) == usual_ridge(widened) == 0.5
     assert_allclose(widened.solve(Q, 0.5).coef[:6], ridge.solve(Q, 0.5).coef, atol=1e-5)
     assert_allclose(widened.solve(Q, 0.5).coef[6:], 0, atol=1e-7)
+
+
+def test_without_features_the_mean_is_predicted() -> None:
+    Y = np.array([[1, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
+    ridge = Ridge(Rows(np.zeros((4, 0), dtype=np.float32), Y), method="cholesky")
+    found = ridge.solve(np.eye(2, dtype=np.float32), 1.0)
+    assert found.coef.shape == (0, 2)
+    assert_allclose(found.intercept, [0.75, 0.5], rtol=1e-6)

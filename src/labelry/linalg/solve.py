@@ -159,7 +159,9 @@ class Ridge:
             n_jobs = self.rows.n_jobs
             (G,) = self.rows.reduce(lambda b, G: _add_gram(b, G, n_jobs), (d, d), dtype=np.float64)
             # In place, of the triangle that is filled: the lower for BLAS, which goes by columns.
-            self._gram = dsyr(-self.total, self.mean, a=G.T, lower=1, overwrite_a=1).T
+            if d:  # it refuses vectors without entries
+                G = dsyr(-self.total, self.mean, a=G.T, lower=1, overwrite_a=1).T
+            self._gram = G
         return cho_solve(self._factored(r), self._right_hand_side(Q)).astype(np.float32)
 
     def _factored(self, r: float) -> Any:
