@@ -197,7 +197,9 @@ def page(dataset: str, bench: Bench) -> str:
         return " and ".join(sorted({str(result[key]) for result in found.values()}))
 
     # What differs is told with each line: only lines of one machine can be compared in time.
-    told = [key for key in ("started", "machine") if " and " in facts(key)]
+    told = [
+        key for key in ("started", "machine") if len({result[key] for result in found.values()}) > 1
+    ]
     headings = ["tool", "P@1/3/5", "PSP@1/3/5", *COLUMNS, *told]
     when = "in several runs" if "started" in told else f"on {facts('started')}"
     lines = [
