@@ -10,8 +10,11 @@ from scipy.sparse import csr_array, random_array
 from labelry.decoders.evidence import (
     evidence,
     inner_products,
+    known_of_labels,
     listed_scores,
     merged,
+    n_features,
+    of_candidates,
     sparse_inner_products,
     votes,
 )
@@ -73,7 +76,7 @@ def test_inner_products_dense_and_sparse(candidates: np.ndarray, rng: np.random.
     assert_allclose(sparse_inner_products(candidates, X, K, 2), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_evidence_is_score_share_rank_and_what_is_known_of_the_label() -> None:
+def test_evidence_is_score_share_rank_what_is_known_of_the_label_and_best_of_row() -> None:
     candidates = np.array([[0, 2, 3, -1], [1, -1, -1, -1]], dtype=np.int32)
     first = np.array([[0.2, 0.8, 0.2, 9.0], [0.5, 9.0, 9.0, 9.0]], dtype=np.float32)
     second = np.array([[-1.0, -2.0, -4.0, 9.0], [0.0, 9.0, 9.0, 9.0]], dtype=np.float32)
@@ -82,13 +85,16 @@ def test_evidence_is_score_share_rank_and_what_is_known_of_the_label() -> None:
     assert_allclose(
         F[0],
         [
-            [0.2, 0.25, 1, -1, 0, 0, 5],
-            [0.8, 1.0, 0, -2, 0, 1, 7],
-            [0.2, 0.25, 1, -4, 0, 2, 8],
-            np.zeros(7),
+            [0.2, 0.25, 1, -1, 0, 0, 5, 0.8, 0],
+            [0.8, 1.0, 0, -2, 0, 1, 7, 0.8, 0],
+            [0.2, 0.25, 1, -4, 0, 2, 8, 0.8, 0],
+            np.zeros(9),
         ],
     )
-    assert_allclose(F[1], [[0.5, 1, 0, 0, 0, 0, 6], *np.zeros((3, 7))])
+    assert_allclose(F[1], [[0.5, 1, 0, 0, 0, 0, 6, 0.5, 0], *np.zeros((3, 9))])
+    assert F.shape[-1] == n_features(2)
+    assert_array_equal(of_candidates(F), F[..., :7])
+    assert_array_equal(known_of_labels(F), F[..., 6])
     assert_array_equal(F, evidence(candidates, [first, second], known, n_jobs=2))
 
 

@@ -62,8 +62,9 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = fit_neighbours(Z, Y, 5)
     whole = decoder.topk(QUERIES, 3)
     monkeypatch.setattr("labelry.decoders.neighbours._BLOCK_BYTES", 4 * 60 * 2)
-    for a, b in zip(whole, decoder.topk(QUERIES, 3), strict=True):
-        assert_array_equal(a, b)
+    labels, scores = decoder.topk(QUERIES, 3)
+    assert_array_equal(labels, whole[0])
+    assert_allclose(scores, whole[1], rtol=1e-5)  # on some processors BLAS rounds by block size
 
 
 def test_rows_of_zeros_and_more_neighbours_than_rows() -> None:

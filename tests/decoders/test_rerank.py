@@ -86,13 +86,16 @@ def test_leaves_are_found_as_in_plain_python() -> None:
     assert out.tolist() == [[1 + 10 + 20, 1 + 30 + 30, 1]]
 
 
-def test_average_is_the_mean_of_the_log_odds() -> None:
+def test_average_is_a_mean_of_the_log_odds_and_boosted_trees_count_three_times() -> None:
     candidates, F, hits = made(0)
-    model = fit_reranker(candidates, F, hits, kind="average", rng=np.random.default_rng(0))
+    model, logistic, boosted = (
+        fit_reranker(candidates, F, hits, kind=kind, rng=np.random.default_rng(0))
+        for kind in ("average", "logistic", "boosted")
+    )
     assert [type(part) for part in model.models] == [Logistic, Boosted]
-    mean = sum(part.log_odds(candidates, F) for part in model.models) / 2
+    mean = (logistic.log_odds(candidates, F) + 3 * boosted.log_odds(candidates, F)) / 4
     listed = candidates >= 0
-    assert_allclose(model.log_odds(candidates, F)[listed], mean[listed], rtol=1e-5)
+    assert_allclose(model.log_odds(candidates, F)[listed], mean[listed], rtol=1e-4, atol=1e-5)
     few = fit_reranker(
         candidates[:50], F[:50], hits[:50], kind="average", rng=np.random.default_rng(0)
     )
@@ -111,8 +114,8 @@ def test_the_mean_of_rerankers_is_that_of_their_log_odds(kinds) -> None:
 
 
 def test_logarithms_are_of_scores_and_ranks() -> None:
-    F = np.array([[0.0, 0.5, 2, 0.25, 1, 0, 7]], dtype=np.float32)
-    assert_array_equal(with_logarithms(F)[:, :7], F)
+    F = np.array([[0.0, 0.5, 2, 0.25, 1, 0, 7, 3, 4]], dtype=np.float32)
+    assert_array_equal(with_logarithms(F)[:, :7], F[:, :7])
     assert_allclose(with_logarithms(F)[0, 7:], np.log([1e-4, 0.25, 3, 1]), atol=1e-6)
 
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
-from labelry.decoders.evidence import evidence
+from labelry.decoders.evidence import evidence, known_of_labels
 from labelry.decoders.rerank import Reranker, as_probabilities, fit_reranker, mean_reranker
 from labelry.decoders.strangers import StrangerReranker, fit_with_strangers, mean_with_strangers
 from labelry.state import pack, unpack
@@ -44,7 +44,7 @@ def test_strangers_are_calibrated_whether_or_not_any_were_held_out(taught: int) 
 def test_labels_with_rows_are_judged_as_without_strangers() -> None:
     candidates, F, hits = made(0, strange=2)
     model = fit_with_strangers(candidates, F, hits, kind="logistic", rng=np.random.default_rng(0))
-    listed = np.where(F[..., -1] > 0, candidates, -1)
+    listed = np.where(known_of_labels(F) > 0, candidates, -1)
     known = fit_reranker(listed, F, hits, kind="logistic", rng=np.random.default_rng(0))
     S = model.log_odds(candidates, F, n_jobs=2)
     assert_array_equal(S[:, 2:], known.log_odds(listed, F)[:, 2:])

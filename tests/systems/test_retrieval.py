@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, issparse
 
+from labelry.decoders.evidence import known_of_labels, n_features
 from labelry.decoders.lexical import label_names
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.systems import retrieval
@@ -49,7 +50,7 @@ def test_all_judges_score_all_candidates(
     assert [len(labels) for _, labels, _ in blocks] == [50, 50, 20]
     labels = np.concatenate([labels for _, labels, _ in blocks])
     F = np.concatenate([F for _, _, F in blocks])
-    assert F.shape == (*labels.shape, 3 * len(JUDGES) + 1)
+    assert F.shape == (*labels.shape, n_features(len(JUDGES)))
     for proposer in (fitted.tree, fitted.embedding):
         for row, proposed in zip(labels, proposer._topk(X, 4)[0], strict=True):
             assert set(proposed.tolist()) - {-1} <= set(row.tolist())
@@ -71,7 +72,9 @@ def test_all_judges_score_all_candidates(
     assert (judged("nearest neighbours") < judged("neighbours") - 1e-6).any()
     assert_allclose(judged("low rank"), expected(Z @ V.T), atol=1e-5)
     assert_allclose(judged("centroids"), expected(dense @ centroids.T), atol=1e-5)
-    assert_array_equal(F[..., -1][listed], np.log1p(Y.sum(axis=0))[labels[listed]].astype("f4"))
+    assert_array_equal(
+        known_of_labels(F)[listed], np.log1p(Y.sum(axis=0))[labels[listed]].astype("f4")
+    )
     best = np.take_along_axis(labels, judged("tree").argmax(axis=1)[:, None], axis=1)
     assert_array_equal(best, fitted.tree._topk(X, 1)[0])
 
@@ -101,7 +104,7 @@ def test_names_propose_and_judge_and_centroids_stand_in(
     named = fitted._replace(names=label_names(names))
     assert named.judges == (*JUDGES, "names")
     _, labels, F = next(named.judged(X, 4, n_jobs=1))
-    assert F.shape[-1] == 3 * 6 + 1
+    assert F.shape[-1] == n_features(6)
     sparse = csr_array(X)
     for row, proposed in zip(labels, named.names.nearest(sparse, 4)[0], strict=True):
         assert set(proposed.tolist()) - {-1} <= set(row.tolist())

@@ -19,7 +19,7 @@ from labelry.linalg.parallel import run, spans
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
-PER_JUDGE = 3  # features: score, share of the row's best score, rank
+PER_JUDGE = 3  # features of a candidate: score, share of the row's best score, rank
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -76,17 +76,43 @@ def sparse_inner_products(candidates: Ints, X: csr_array, C: csr_array, n_jobs: 
 
 
 def evidence(candidates: Ints, scores: Sequence[F32], known: F32, n_jobs: int = 1) -> F32:
-    """Features (n, m, 3 n_judges + 1) of the candidates; zeros where there is none.
+    """Features (n, m, `n_features` of the judges) of the candidates; zeros where there is none.
 
     For each judge its score, the share of the best score of the row (0 unless that is positive)
     and the rank, which counts the candidates of a larger score; then `known`, (n, m), what is known
-    of the label without looking at the row, such as the logarithm of its frequency.
+    of the label without looking at the row, such as the logarithm of its frequency; and for each
+    judge the best score of the row, or 0: how sure it is of the row at all.
     """
-    out = np.zeros((*candidates.shape, PER_JUDGE * len(scores) + 1), dtype=np.float32)
+    n_judges = len(scores)
+    out = np.zeros((*candidates.shape, n_features(n_judges)), dtype=np.float32)
+    best = PER_JUDGE * n_judges + 1
     for judge, part in enumerate(scores):
-        _in_threads(_judged, (candidates, part, PER_JUDGE * judge, out), n_jobs)
-    out[..., -1] = np.where(candidates >= 0, known, 0)
+        _in_threads(_judged, (candidates, part, PER_JUDGE * judge, best + judge, out), n_jobs)
+    out[..., best - 1] = np.where(candidates >= 0, known, 0)
     return out
+
+
+def n_features(n_judges: int) -> int:
+    """How many features `evidence` makes of the scores of so many judges."""
+    return (PER_JUDGE + 1) * n_judges + 1
+
+
+def of_candidates(F: F32) -> F32:
+    """The features without the best scores of rows."""
+    n_judges = F.shape[-1] // (PER_JUDGE + 1)
+    return F[..., : PER_JUDGE * n_judges + 1]
+
+
+def known_of_labels(F: F32) -> F32:
+    """Of the features, what is known of the label (n, m).
+
+    Examples
+    --------
+    >>> F = evidence(np.array([[3, 1]]), [np.array([[2, 4]], "f4")], np.array([[7, 8]]))
+    >>> known_of_labels(F).tolist()
+    [[7.0, 8.0]]
+    """
+    return of_candidates(F)[..., -1]
 
 
 def _in_threads(kernel: object, arguments: tuple[object, ...], n_jobs: int) -> None:
@@ -179,7 +205,9 @@ def _sparse_products(
 
 
 @njit(nogil=True, cache=True)
-def _judged(candidates: Ints, scores: F32, first: int, out: F32, row0: int, row1: int) -> None:
+def _judged(
+    candidates: Ints, scores: F32, first: int, last: int, out: F32, row0: int, row1: int
+) -> None:
     m = candidates.shape[1]
     for i in range(row0, row1):
         best = np.float32(0.0)
@@ -195,3 +223,4 @@ def _judged(candidates: Ints, scores: F32, first: int, out: F32, row0: int, row1
             out[i, c, first] = scores[i, c]
             out[i, c, first + 1] = scores[i, c] / best if best > 0.0 else np.float32(0.0)
             out[i, c, first + 2] = rank
+            out[i, c, last] = best

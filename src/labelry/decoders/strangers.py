@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelry.checks import StoredCheck
-from labelry.decoders.evidence import PER_JUDGE
+from labelry.decoders.evidence import PER_JUDGE, known_of_labels, of_candidates
 from labelry.decoders.rerank import Kind, Reranker, fit_reranker, mean_reranker
 from labelry.state import storable
 
@@ -30,7 +30,7 @@ _ENOUGH_HITS = 200  # to learn from
 class StrangerReranker(NamedTuple):
     """Log odds of labels with rows by one re-ranker, of those without by another.
 
-    The last judge has the names; the last feature is 0 for a label without rows.
+    The last judge has the names; what is known of a label is 0 if it has no rows.
     """
 
     known: Reranker
@@ -44,7 +44,7 @@ class StrangerReranker(NamedTuple):
 
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Log odds (n, m) of the candidates; minus infinity where there is none."""
-        strange = F[..., -1] == 0
+        strange = known_of_labels(F) == 0
         S = self.known.log_odds(np.where(strange, -1, candidates), F, n_jobs)
         only = np.where(strange, candidates, -1)
         return np.where(strange, self.strangers.log_odds(only, _by_name(F, S), n_jobs), S)
@@ -53,16 +53,17 @@ class StrangerReranker(NamedTuple):
 def fit_with_strangers(
     candidates: Ints, F: F32, hits: Bools, kind: Kind, rng: np.random.Generator
 ) -> Reranker | StrangerReranker | None:
-    """As `fit_reranker`, where the last judge has the names and the last feature is log(1 + rows).
+    """As `fit_reranker`, where the last judge has the names and log(1 + rows) is known of a label.
 
     The model of strangers learns from candidates without rows. Where fewer than 200 of them are
     true, the rarest labels are taken for strangers too: as many as that needs.
     """
-    known = fit_reranker(np.where(F[..., -1] == 0, -1, candidates), F, hits, kind, rng)
+    rows = known_of_labels(F)
+    known = fit_reranker(np.where(rows == 0, -1, candidates), F, hits, kind, rng)
     if known is None:
         return fit_reranker(candidates, F, hits, kind, rng)
     S = known.log_odds(candidates, F)
-    frequency = np.where(candidates >= 0, F[..., -1], np.inf)
+    frequency = np.where(candidates >= 0, rows, np.inf)
     of_hits = np.sort(frequency[hits])
     most = of_hits[min(_ENOUGH_HITS, len(of_hits)) - 1]
     rare = np.where(frequency <= most, candidates, -1)
@@ -84,8 +85,9 @@ def mean_with_strangers(
 
 
 def _by_name(F: F32, S: F32) -> F32:
-    """What the names say, and the best log odds of the row."""
+    """What the names say, as the evidence of one judge; of the row the best log odds are known."""
     best = S.max(axis=1, keepdims=True)
     best = np.where(np.isneginf(best), 0, best)
-    names = F[..., -PER_JUDGE - 1 : -1]
-    return np.concatenate([names, np.broadcast_to(best, S.shape)[..., None]], axis=-1)
+    names = of_candidates(F)[..., -PER_JUDGE - 1 : -1]
+    best_odds = np.broadcast_to(best, S.shape)[..., None]
+    return np.concatenate([names, best_odds, F[..., -1:]], axis=-1)

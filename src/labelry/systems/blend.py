@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import StoredCheck, check_at_least, check_one_of, check_positive
 from labelry.decoders.calibration import Calibration, calibrated, fit_calibration
-from labelry.decoders.evidence import PER_JUDGE
+from labelry.decoders.evidence import PER_JUDGE, known_of_labels
 from labelry.decoders.lexical import LabelNames, label_names
 from labelry.decoders.rerank import Kind, Reranker, as_probabilities, best_candidates, fit_reranker
 from labelry.decoders.strangers import StrangerReranker, fit_with_strangers, mean_with_strangers
@@ -62,7 +62,8 @@ class Blend(LabelRanker):
         Labels that the tree, the neighbours and the names propose, each. Larger finds more of the
         labels beyond the first few, and is slower.
     reranker : {"average", "logistic", "boosted"}
-        "logistic" is quickest and best with few rows, "boosted" trees with many; "average" of both.
+        "logistic" is quickest and best with few rows, "boosted" trees with many; "average" of both,
+        with three times the weight for the trees.
     objective : {"precision", "propensity", "f1"}
         What the ranking serves. "precision": the most probable labels first. "propensity": labels
         that are rare, and so often forgotten, are moved up (PSP@k). "f1" ranks as "precision", but
@@ -416,5 +417,5 @@ def _alone(retrievers: Retrievers, candidates: Ints, F: F32, judge: str) -> F32:
     judges = retrievers.judges
     S = F[..., PER_JUDGE * judges.index(judge)]
     if NAMES in judges:
-        S = np.where(F[..., -1] == 0, F[..., PER_JUDGE * judges.index(NAMES)], S)
+        S = np.where(known_of_labels(F) == 0, F[..., PER_JUDGE * judges.index(NAMES)], S)
     return np.where(candidates >= 0, S, -np.inf)
