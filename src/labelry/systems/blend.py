@@ -16,6 +16,7 @@ from labelry.decoders.lexical import LabelNames, label_names
 from labelry.decoders.rerank import Kind, Reranker, as_probabilities, best_candidates, fit_reranker
 from labelry.decoders.strangers import StrangerReranker, fit_with_strangers, mean_with_strangers
 from labelry.estimator import LabelRanker
+from labelry.linalg.blas import library_threads
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs, run
 from labelry.metrics import ndcg_at_k
@@ -231,6 +232,14 @@ class Blend(LabelRanker):
 
     def _fit(
         self, X: Matrix, Y: csr_array, rng: np.random.Generator, label_features: Any = None
+    ) -> None:
+        # Threads of BLAS go on looking for work when they have none, for a tenth of a second, and
+        # hinder the kernels, which have most of it.
+        with library_threads(1):
+            self._fit_parts(X, Y, rng, label_features)
+
+    def _fit_parts(
+        self, X: Matrix, Y: csr_array, rng: np.random.Generator, label_features: Any
     ) -> None:
         self._check_parameters()
         X = scaled_rows(X)
