@@ -37,11 +37,14 @@ from labelry.systems.linear_tree import LinearLabelTree
 ONE_ROW = 200  # rows asked one by one
 
 
-def load(folder: Path, held_out: bool) -> tuple[Dataset, Dataset]:
+def load(folder: Path, judge_held_out: bool) -> tuple[Dataset, Dataset]:
     train = read(folder / "train.txt.gz")
-    if not held_out:
-        return train, read(folder / "test.txt.gz")
-    X, rng = scaled_rows(train.X), np.random.default_rng(0)
+    return held_out(train) if judge_held_out else (train, read(folder / "test.txt.gz"))
+
+
+def held_out(train: Dataset, seed: int = 0) -> tuple[Dataset, Dataset]:
+    """The rows without a fifth, and of that those without near-duplicates among the others."""
+    X, rng = scaled_rows(train.X), np.random.default_rng(seed)
     groups = held_out_groups(X, Blend().similarity, X.shape[0] // 5, rng)
     parts = (np.flatnonzero(groups < 0), first_of_groups(groups))
     return tuple(Dataset(train.Y[rows], X=train.X[rows]) for rows in parts)  # type: ignore[return-value]

@@ -2,7 +2,9 @@
 
     python benchmarks/peers.py DATA [--datasets bibtex,delicious] [--tools omikuji-bonsai,...]
 
-DATA holds a folder per dataset (or set LABELRY_DATA). Each tool is installed from PyPI into a
+DATA holds a folder per dataset (or set LABELRY_DATA). A dataset such as bibtex:3 is a fifth of its
+training rows in place of the test rows, near-duplicates together, drawn with seed 3: more than one
+draw tells luck from a difference. Each tool is installed from PyPI into a
 virtual environment of its own on first use, trains and predicts in a process of its own (see
 benchmarks/peer_tools), and is scored here. A tool that cannot be installed or fails is named in
 the table with the reason. Tables go to OUT/peers-DATASET.md and are printed.
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blend import held_out
 from peer_tools.catalogue import NOTES, TOOLS, Tool
 from scipy.sparse import csr_matrix, save_npz
 
@@ -77,7 +80,7 @@ class Bench:
             "jobs": self.jobs,
             "machine": machine(),
             "labelry": __version__,
-            "settings": TOOLS[name].settings_for(dataset),
+            "settings": TOOLS[name].settings_for(dataset.partition(":")[0]),
             "data": f"{train.n_rows:,} training rows, {train.n_features:,} features, "
             f"{train.n_labels:,} labels; {test.n_rows:,} test rows",
         }
@@ -221,18 +224,27 @@ def said(settings: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in settings.items()) or "none"
 
 
-def measure_all(folder: Path, tools: list[str], resume: bool, bench: Bench) -> None:
+def measure_all(data: Path, dataset: str, tools: list[str], resume: bool, bench: Bench) -> None:
     """Measure the tools on a dataset, one after the other."""
     if resume:
-        kept = {name: bench.result(folder.name, name) or {"error": "none yet"} for name in tools}
+        kept = {name: bench.result(dataset, name) or {"error": "none yet"} for name in tools}
         tools = [name for name in tools if "error" in kept[name]]
     if not tools:
         return
-    train, test = (read_scaled(folder / f"{part}.txt.gz") for part in ("train", "test"))
-    with tempfile.TemporaryDirectory() as data:
-        hand_over(train, test, Path(data))
+    train, test = load(data, dataset)
+    with tempfile.TemporaryDirectory() as folder:
+        hand_over(train, test, Path(folder))
         for name in tools:
-            bench.measure(name, folder.name, Path(data), train, test)
+            bench.measure(name, dataset, Path(folder), train, test)
+
+
+def load(data: Path, dataset: str) -> tuple[Dataset, Dataset]:
+    """Rows to train with and rows to judge by, of unit length."""
+    name, drawn, seed = dataset.partition(":")
+    train = read_scaled(data / name / "train.txt.gz")
+    if drawn:
+        return held_out(train, int(seed))
+    return train, read_scaled(data / name / "test.txt.gz")
 
 
 def say(text: str) -> None:
@@ -246,7 +258,9 @@ def options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("data", nargs="?", default=os.environ.get("LABELRY_DATA"), help="default: LABELRY_DATA")
-    add("--datasets", default=DATASETS, help=f"folders of DATA, default {DATASETS}")
+    add(
+        "--datasets", default=DATASETS, help=f"folders of DATA (or FOLDER:SEED), default {DATASETS}"
+    )
     add("--tools", default=",".join(TOOLS), help=f"default all: {', '.join(TOOLS)}")
     add("--jobs", type=int, default=2, help="threads of each tool, default 2")
     add(
@@ -272,8 +286,11 @@ def options() -> argparse.Namespace:
         if name not in TOOLS:
             parser.error(f"unknown tool {name!r}; there are: {', '.join(TOOLS)}")
     for name in found.datasets:
-        if not found.table_only and not (Path(found.data) / name).is_dir():
-            parser.error(f"no folder {name!r} in the folder of the data")
+        folder, drawn, seed = name.partition(":")
+        if not found.table_only and not (Path(found.data) / folder).is_dir():
+            parser.error(f"no folder {folder!r} in the folder of the data")
+        if drawn and not seed.isdecimal():
+            parser.error(f"the seed of held-out rows must be a whole number, got {name!r}")
     return found
 
 
@@ -283,11 +300,11 @@ def main() -> None:
     for dataset in asked.datasets:
         if not asked.table_only:
             tools = [name for name in asked.tools if TOOLS[name].is_there]
-            measure_all(Path(asked.data) / dataset, tools, asked.resume, bench)
+            measure_all(Path(asked.data), dataset, tools, asked.resume, bench)
         text = page(dataset, bench)
         print(f"{text}\n", flush=True)
         asked.out.mkdir(parents=True, exist_ok=True)
-        (asked.out / f"peers-{dataset}.md").write_text(f"{text}\n")
+        (asked.out / f"peers-{dataset.replace(':', '-held-out-')}.md").write_text(f"{text}\n")
 
 
 if __name__ == "__main__":
