@@ -11,9 +11,10 @@ from scipy.special import expit
 import labelry
 from labelry.baselines import OneVsRest
 from labelry.metrics import precision_at_k
-from labelry.systems import registry
+from labelry.systems import linear_tree, registry
 from labelry.systems.linear_tree import LinearLabelTree
 from labelry.trees import random_tree
+from labelry.trees.linear_train import train_linear
 
 
 def documents(n: int = 600, n_labels: int = 60, seed: int = 0) -> tuple[csr_array, csr_array]:
@@ -66,6 +67,23 @@ def test_few_labels_are_one_vs_rest() -> None:
     assert ours.tree_.summary().depth == 1
     same = ours.topk_ids(X, 3)[0] == theirs.topk_ids(X, 3)[0]
     assert same.mean() > 0.97
+
+
+@pytest.mark.parametrize(
+    ("shape", "rounds"), [({"depth": 1}, 2), ({"depth": 2}, 1), ({"n_trees": 3}, 1)]
+)
+def test_descent_goes_on_for_longer_where_all_is_one_vs_rest(
+    monkeypatch: pytest.MonkeyPatch, shape: dict, rounds: int
+) -> None:
+    asked = []
+
+    def train(*given, **options):
+        asked.append(options["rounds"])
+        return train_linear(*given, **options)
+
+    monkeypatch.setattr(linear_tree, "train_linear", train)
+    LinearLabelTree(**shape).fit(*documents(100, 20))
+    assert asked == [rounds]
 
 
 def test_shapes_of_trees() -> None:
