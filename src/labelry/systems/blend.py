@@ -230,16 +230,11 @@ class Blend(LabelRanker):
         check_is_fitted(self)
         return self.retrievers_.label_vectors()
 
+    # Threads of BLAS go on looking for work when they have none, for a tenth of a second, and
+    # hinder the kernels, which have most of it.
+    @library_threads(1)
     def _fit(
         self, X: Matrix, Y: csr_array, rng: np.random.Generator, label_features: Any = None
-    ) -> None:
-        # Threads of BLAS go on looking for work when they have none, for a tenth of a second, and
-        # hinder the kernels, which have most of it.
-        with library_threads(1):
-            self._fit_parts(X, Y, rng, label_features)
-
-    def _fit_parts(
-        self, X: Matrix, Y: csr_array, rng: np.random.Generator, label_features: Any
     ) -> None:
         self._check_parameters()
         X = scaled_rows(X)
