@@ -8,7 +8,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, random_array
 
 from labelry.linalg import dual_descent
-from labelry.linalg.dual_descent import Sweeps, block_bounds, hinge_sweeps, shuffle
+from labelry.linalg.dual_descent import (
+    block_bounds,
+    go_on,
+    hinge_sweeps,
+    new_sweeps,
+    shuffle,
+    visit,
+)
 from labelry.linalg.lanes import LANES
 
 C, TOLERANCE = 0.7, 1.0
@@ -94,7 +101,7 @@ def test_blocks_lead_to_the_same_optimum(loss, monkeypatch: pytest.MonkeyPatch) 
 
 def test_all_rows_are_visited_once_more_before_the_end() -> None:
     X, signs, energy = problem()
-    sweeps = Sweeps(np.array([40, 20]), max_sweeps=100, seed=1)
+    sweeps = new_sweeps(np.array([40, 20]), max_sweeps=100, seed=1)
     alpha, W = np.zeros((60, LANES), np.float32), np.zeros((13, LANES), np.float32)
     parts = np.arange(40, dtype=np.int32), np.arange(40, 60, dtype=np.int32)
     given = (X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE, alpha)
@@ -102,13 +109,13 @@ def test_all_rows_are_visited_once_more_before_the_end() -> None:
     while more:
         active.append(sweeps.n_active.tolist())
         for block in np.flatnonzero(sweeps.n_active):
-            sweeps.visit(block, "squared_hinge", *given, parts[block], W)
-        more = sweeps.go_on()
+            visit(sweeps, block, True, *given, parts[block], W)
+        more = go_on(sweeps)
     assert active[0] == active[-1] == [40, 20]
     assert min(map(sum, active)) < 60
     assert sweeps.made < 100
-    assert not Sweeps(np.array([3]), max_sweeps=0, seed=1).go_on()
-    assert not Sweeps(np.array([0]), max_sweeps=9, seed=1).go_on()
+    assert not go_on(new_sweeps(np.array([3]), max_sweeps=0, seed=1))
+    assert not go_on(new_sweeps(np.array([0]), max_sweeps=9, seed=1))
 
 
 def test_more_rounds_are_nearer_to_the_optimum() -> None:

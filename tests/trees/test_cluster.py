@@ -73,7 +73,7 @@ def test_lloyd_is_its_twin(sparse: bool, least: int, most: int) -> None:
     V = unit(np.where(np.random.default_rng(3).random((160, 12)) < 0.5, some_vectors(160, 12), 0))
     indptr, indices, data, _ = cluster._flat(csr_array(V) if sparse else V)
     seeds = np.arange(60, 65)
-    work = np.zeros((12, 7), dtype=np.float32)  # wider than needed
+    work = np.zeros((12, 16), dtype=np.float32)  # wider than needed
     work[:, :5] = V[seeds].T
     found = np.empty(100, dtype=np.int32)
     cluster._lloyd(indptr, indices, data, 50, 150, 5, least, most, work, found)
@@ -86,9 +86,10 @@ def test_seeds_are_rows_and_far_apart() -> None:
     V = np.repeat(centers, 30, axis=0)
     V[-20:] = 0  # rows without direction are no seeds
     chance = np.random.default_rng(0).random(3 * 6).astype(np.float32)
-    work = np.zeros((6, 6), dtype=np.float32)
-    cluster._seeds(*cluster._flat(V)[:3], 0, len(V), 6, chance, work)
-    np.testing.assert_array_equal(work.sum(axis=0), np.ones(6))
+    work, trials = np.zeros((2, 6, 16), dtype=np.float32)
+    cluster._seeds(*cluster._flat(V)[:3], 0, len(V), 6, chance, trials, work)
+    assert not trials.any()
+    np.testing.assert_array_equal(work.sum(axis=0), np.repeat([1, 0], [6, 10]))
     np.testing.assert_array_equal(work.sum(axis=1), np.ones(6))  # each centre once
 
 

@@ -11,8 +11,7 @@ from scipy.special import expit
 from labelry.trees import Tree, random_tree
 from labelry.trees.shallow import side_by_side
 from labelry.trees.sparse_search import _least_margin, _score, search_forest
-from labelry.trees.sparse_weights import SparseWeights, join_chunks, pack_chunk
-from labelry.trees.weights import frozen
+from labelry.trees.sparse_weights import PackedWeights, join_chunks, pack_chunk
 
 JOINT = Tree.from_parents([-1, 0, 0, 0, 1, 1, 2, 2, 2], [-1, -1, -1, 3, 0, 1, 1, 2, 0], n_labels=4)
 TREES = {
@@ -29,7 +28,7 @@ THREE = side_by_side(
 THREE_ROOTS = np.arange(1, 4, dtype=np.int32)
 
 
-def problem(tree: Tree, n: int = 40, d: int = 150) -> tuple[csr_array, SparseWeights]:
+def problem(tree: Tree, n: int = 40, d: int = 150) -> tuple[csr_array, PackedWeights]:
     rng = np.random.default_rng(0)
     X = csr_array(random_array((n, d), density=0.5, random_state=rng, dtype=np.float32))
     X = csr_array(X.multiply((np.arange(n) != 3)[:, None]), dtype=np.float32)
@@ -41,10 +40,10 @@ def problem(tree: Tree, n: int = 40, d: int = 150) -> tuple[csr_array, SparseWei
         feature, child = (side.astype(np.int32) for side in W.coords)
         chunks[node] = pack_chunk(feature, child, W.data.astype(np.float32), d)
     bias = rng.standard_normal(tree.n_nodes).astype(np.float32)
-    return X, join_chunks(tree, chunks, bias)
+    return X, join_chunks(tree, chunks, bias, d)
 
 
-def leaf_scores(tree: Tree, weights: SparseWeights, X: csr_array, root: int) -> np.ndarray:
+def leaf_scores(tree: Tree, weights: PackedWeights, X: csr_array, root: int) -> np.ndarray:
     """Score of each label below a root: of its best leaf; 0 for labels not there."""
     paths = np.zeros((X.shape[0], tree.n_nodes))
     paths[:, root] = 1.0
@@ -82,10 +81,18 @@ def test_a_beam_of_full_width_is_exhaustive(name: str) -> None:
 
 def test_several_trees_are_averaged() -> None:
     X, weights = problem(THREE)
-    expected = sum(leaf_scores(THREE, weights, X, root) for root in THREE_ROOTS) / 3
-    for k in (1, 5, 27):
-        found = search_forest(THREE, THREE_ROOTS, weights, X, k, beam_width=THREE.n_nodes)
-        check(*found, expected, k)
+    by_tree = [leaf_scores(THREE, weights, X, root) for root in THREE_ROOTS]
+    expected = sum(by_tree) / 3
+    labels, scores = search_forest(THREE, THREE_ROOTS, weights, X, 27, beam_width=THREE.n_nodes)
+    check(labels, scores, expected, 27)
+    # A tree is not heard on labels that score less than half of its tenth.
+    tenth = sum(np.sort(by_label, axis=1)[:, [-10]] for by_label in by_tree)
+    for k in (1, 5):
+        labels, scores = search_forest(THREE, THREE_ROOTS, weights, X, k, beam_width=THREE.n_nodes)
+        exact = np.take_along_axis(expected, labels, axis=1)
+        assert (scores <= exact * (1 + 1e-5)).all()
+        assert (scores >= exact - tenth / 6 - 1e-6).all()
+        assert (scores[:, 0] >= expected.max(axis=1) - tenth[:, 0] / 6 - 1e-6).all()
 
 
 def test_a_beam_of_one_follows_the_best_child() -> None:
@@ -115,7 +122,7 @@ def test_threads_blocks_and_read_only_arrays_change_nothing(
     X, weights = problem(tree)
     expected = search_forest(tree, roots, weights, X, 4, beam_width=3)
     monkeypatch.setattr("labelry.trees.search._DENSE_ENTRIES", 7 * X.shape[1])
-    locked = SparseWeights(*frozen(*weights))
+    locked = weights.read_only()
     for rows in (X, X.toarray()):
         found = search_forest(tree, roots, locked, rows, 4, beam_width=3, n_jobs=3)
         assert_array_equal(found[0], expected[0])

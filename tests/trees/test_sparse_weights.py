@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, random_array
 
+from labelry.checks import StoredCheck
 from labelry.state import pack, unpack
 from labelry.trees import random_tree
-from labelry.trees.sparse_weights import SparseWeights, find_slot, join_chunks, pack_chunk
+from labelry.trees.former_weights import SparseWeights
+from labelry.trees.sparse_weights import (
+    LEVELS,
+    PackedWeights,
+    bucket_of,
+    feature_bits,
+    find_entries,
+    join_chunks,
+    mixed_number,
+    pack_chunk,
+)
 
 TREE = random_tree(30, branching=4, rng=np.random.default_rng(0))
 
 
-def random_weights(tree=TREE, n_features: int = 50, seed: int = 0) -> tuple[SparseWeights, dict]:
+def random_weights(
+    tree=TREE, n_features: int = 50, seed: int = 0, exact: bool = True
+) -> tuple[PackedWeights, dict]:
     """Weights, and the matrix (n_features, n_children) of each inner node; one has none."""
     rng = np.random.default_rng(seed)
     matrices, chunks = {}, {}
@@ -28,16 +41,30 @@ def random_weights(tree=TREE, n_features: int = 50, seed: int = 0) -> tuple[Spar
         matrices[int(node)] = csr_array(W)
         chunks[int(node)] = pack_chunk(feature, child, W.data[shuffled], n_features)
     bias = rng.standard_normal(tree.n_nodes).astype(np.float32)
-    return join_chunks(tree, chunks, bias), matrices
+    return join_chunks(tree, chunks, bias, n_features, exact=exact), matrices
 
 
-def test_chunks_hold_what_was_put_in() -> None:
-    weights, matrices = random_weights()
+@pytest.mark.parametrize("n_features", [1, 2, 50, 64, 3000, 200_000])
+def test_chunks_hold_what_was_put_in(n_features: int) -> None:
+    weights, matrices = random_weights(n_features=n_features)
     for node, W in matrices.items():
-        assert_array_equal(weights.chunk(TREE, node, 50).toarray(), W.toarray())
-    assert len(weights.weight) == len(weights.child) == weights.entry_start[-1]
-    assert weights.child.dtype == np.uint16
-    assert weights.entry_start.dtype == np.int32
+        assert_array_equal(weights.chunk(TREE, node, n_features).toarray(), W.toarray())
+    assert len(weights.weight) == len(weights.child) == weights.bucket[-1, 1]
+    assert weights.child.dtype == weights.more.dtype == np.uint8
+    assert weights.bucket.dtype == np.int32
+    weights.check_stored(StoredCheck(values=True), TREE, n_features)
+
+
+def test_weights_of_one_byte() -> None:
+    weights, matrices = random_weights(exact=False)
+    assert weights.weight.dtype == np.int8
+    for node, W in matrices.items():
+        found = weights.chunk(TREE, node, 50)
+        largest = W.data.max(initial=0)
+        assert_allclose(found.toarray(), W.toarray(), atol=0.51 * largest / LEVELS)
+        if W.nnz:
+            assert_allclose(found.max(), largest, rtol=1e-6)
+    weights.check_stored(StoredCheck(values=True), TREE, 50)
 
 
 def test_weights_by_node() -> None:
@@ -52,24 +79,36 @@ def test_weights_by_node() -> None:
 def test_features_are_found_and_others_are_not() -> None:
     weights, matrices = random_weights()
     for node, W in matrices.items():
-        first, last = weights.slot_start[node : node + 2]
-        used = np.diff(W.indptr) > 0
+        if not W.nnz:
+            assert weights.first_bucket[node] == weights.first_bucket[node + 1]
+            continue
+        counts = np.diff(W.indptr)
         for feature in range(50):
-            slot = find_slot(weights.feature, first, last, feature)
-            if used[feature]:
-                assert first <= slot < last
-                assert weights.feature[slot] == feature
-            else:
-                assert slot == -1
+            mixed = mixed_number(feature, weights.bits)
+            key = mixed & ((1 << int(weights.shift[node])) - 1)
+            start, end = find_entries(weights, bucket_of(weights, node, mixed), key)
+            assert end - start == counts[feature]
+            children = weights.child[start:end]
+            assert_array_equal(np.sort(children), np.sort(W[[feature]].indices))
+
+
+@pytest.mark.parametrize("bits", [0, 1, 5, 16, 20, 31])
+def test_mixed_numbers_are_all_different(bits: int) -> None:
+    numbers = np.arange(min(1 << bits, 4000))
+    mixed = {int(mixed_number(n, bits)) for n in numbers}
+    assert len(mixed) == len(numbers)
+    assert 0 <= min(mixed) <= max(mixed) < 1 << bits
 
 
 @pytest.mark.parametrize("features", [[], [0], [999_999], list(range(0, 4000, 7))])
-def test_a_table_has_room_but_not_too_much(features: list[int]) -> None:
+def test_buckets_have_few_features_each(features: list[int]) -> None:
     feature = np.array(features, dtype=np.int32)
     zeros = np.zeros(len(feature), dtype=np.int32)
     chunk = pack_chunk(feature, zeros, zeros.astype(np.float32), 10**6)
-    assert len(feature) <= len(chunk.feature) <= 1.5 * len(feature) + 1
-    assert_array_equal(np.sort(chunk.feature[chunk.feature >= 0]), np.sort(feature))
+    n_buckets = len(chunk.bucket) - 1
+    assert n_buckets <= max(16, len(feature) // 4)  # 16: a key has no more than 16 of 20 bits
+    assert chunk.bucket[-1].tolist() == [len(feature)] * 2
+    assert len(features) == 0 or np.diff(chunk.bucket[:, 0]).max() <= 24
 
 
 def test_more_than_sixteen_bits_of_children() -> None:
@@ -77,7 +116,7 @@ def test_more_than_sixteen_bits_of_children() -> None:
     tree = random_tree(n, branching=n, depth=1, rng=np.random.default_rng(0))
     one = np.array([1], dtype=np.int32)
     chunk = pack_chunk(one, one * (n - 1), one.astype(np.float32), 3)
-    weights = join_chunks(tree, {0: chunk}, np.zeros(tree.n_nodes, dtype=np.float32))
+    weights = join_chunks(tree, {0: chunk}, np.zeros(tree.n_nodes, dtype=np.float32), 3)
     assert weights.child.tolist() == [n - 1]
 
 
@@ -85,6 +124,50 @@ def test_can_be_saved() -> None:
     weights, _ = random_weights()
     arrays: dict[str, np.ndarray] = {}
     again = unpack(pack(weights, "weights", arrays), arrays)
-    assert type(again) is SparseWeights
+    assert type(again) is PackedWeights
     for ours, theirs in zip(again, weights, strict=True):
         assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("shift", lambda a: a + 1),
+        ("first_bucket", lambda a: a[::-1].copy()),
+        ("bucket", lambda a: a - 1),
+        ("more", lambda a: a + 1),
+        ("child", lambda a: a + 200),
+        ("key", lambda a: a[1:]),
+        ("weight", lambda a: a.astype(np.float64)),
+        ("bits", lambda a: a + 1),
+    ],
+)
+def test_damage_is_found(name: str, change) -> None:
+    weights, _ = random_weights()
+    damaged = weights._replace(**{name: change(getattr(weights, name))})
+    with pytest.raises(ValueError, match=f"{name}|shift|pointers|more"):
+        damaged.check_stored(StoredCheck(values=True), TREE, 50)
+
+
+def test_weights_of_former_models_stay_as_they_are() -> None:
+    """Slots of node 0: feature 3 with two children, none, feature 7 with one."""
+    tree = random_tree(2, branching=2, rng=np.random.default_rng(0))
+    former = SparseWeights(
+        bias=np.zeros(3, dtype=np.float32),
+        slot_start=np.array([0, 3, 3, 3]),
+        feature=np.array([3, -1, 7], dtype=np.int32),
+        entry_start=np.array([0, 2, 2, 3], dtype=np.int32),
+        child=np.array([0, 1, 1], dtype=np.uint16),
+        weight=np.array([0.1, 0.2, -0.3], dtype=np.float32),
+    )
+    former.check_stored(StoredCheck(values=True), tree, 9)
+    found = former.packed(tree, 9).chunk(tree, 0, 9).toarray()
+    expected = np.zeros((9, 2), dtype=np.float32)
+    expected[3], expected[7, 1] = [0.1, 0.2], -0.3
+    assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="feature"):
+        former._replace(feature=former.feature + 5).packed(tree, 9)
+
+
+def test_bits_of_features() -> None:
+    assert [feature_bits(n) for n in (1, 2, 65_536, 65_537)] == [0, 1, 16, 17]

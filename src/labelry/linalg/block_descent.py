@@ -21,12 +21,16 @@ from scipy.sparse import csr_array
 
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import (
+    LOSSES,
     Loss,
     Sweeps,
     add_start,
     block_bounds,
+    go_on,
+    new_sweeps,
     row_energies,
     starting_alpha,
+    visit,
 )
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import consecutive_rows, stacked
@@ -81,7 +85,7 @@ def train_by_blocks(
     side_by_side = max(1, memory // (4 * LANES * (n_features + 1)))
     for begin in range(0, len(groups), side_by_side):
         chosen = groups[begin : begin + side_by_side]
-        sweeps = [Sweeps(sizes, max_sweeps, group.seed, rounds) for group in chosen]
+        sweeps = [new_sweeps(sizes, max_sweeps, group.seed, rounds) for group in chosen]
         descent = _Descent(blocks, chosen, n_features, sizes, loss, (C, tolerance), sweeps)
         for place, W in descent.run(n_jobs):
             yield begin + place, W
@@ -144,7 +148,7 @@ class _Descent:
             self._pass(self._start, n_jobs)
         while self._W:
             self._pass(self._visit, n_jobs)
-            for g in [g for g in self._W if not self._sweeps[g].go_on()]:
+            for g in [g for g in self._W if not go_on(self._sweeps[g])]:
                 yield g, self._W.pop(g)
 
     def _pass(self, function: Callable[..., None], n_jobs: int) -> None:
@@ -164,7 +168,8 @@ class _Descent:
         """One sweep of a group over a block."""
         alpha, order = self._states[g * len(self._blocks) + block]
         problem = (X.indptr, X.indices, X.data, self._signs(g, rows_of), energy, *self._options)
-        self._sweeps[g].visit(block, self._loss, *problem, alpha, order, self._W[g])
+        hinge = self._loss == LOSSES[0]
+        visit(self._sweeps[g], block, hinge, *problem, alpha, order, self._W[g])
 
     def _signs(self, g: int, rows_of: csr_array) -> NDArray[np.int8]:
         signs = np.full((rows_of.shape[1], LANES), -1, dtype=np.int8)

@@ -21,7 +21,7 @@ Chang, Lin: Large linear classification when data cannot fit in memory, KDD 2010
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -32,12 +32,15 @@ from labelry.linalg.prefetch import LINE, prefetch
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
 Ints = NDArray[np.integer]
 Loss = Literal["squared_hinge", "logistic"]
 
 LOSSES: tuple[Loss, ...] = ("squared_hinge", "logistic")
 
 BLOCK = 1 << 22  # nonzeros and rows of a block: 32 MiB
+_ROUNDS_LEFT, _VISITS, _MOST, _LAST = range(4)  # of `Sweeps.counts`
+NO_END = 1 << 62  # rounds that never are over
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -65,63 +68,116 @@ def block_bounds(indptr: Ints, before: int = 0) -> NDArray[np.int64]:
     >>> block_bounds(np.array([0, 3, 6, 9]), BLOCK - 5).tolist()
     [0, 2, 3]
     """
-    begin = before + indptr[:-1] + np.arange(len(indptr) - 1, dtype=np.int64)
-    cuts = np.flatnonzero(np.diff(begin // BLOCK)) + 1
-    return np.concatenate([[0], cuts, [len(begin)]])
+    return bounds_of_blocks(indptr, before, BLOCK)
 
 
-class Sweeps:
+@njit(nogil=True, cache=True)
+def bounds_of_blocks(indptr: Ints, before: int, block: int) -> NDArray[np.int64]:
+    """`block_bounds`, of blocks of this size."""
+    n = indptr.size - 1
+    bounds = np.zeros(n + 2, dtype=np.int64)
+    n_blocks, last = 1, before // block
+    for i in range(1, n):
+        number = (before + indptr[i] + i) // block
+        if number > last:
+            bounds[n_blocks] = i
+            n_blocks, last = n_blocks + 1, number
+    bounds[n_blocks] = n
+    return bounds[: n_blocks + 1].copy()
+
+
+class Sweeps(NamedTuple):
     """Which rows of which blocks are still to be visited, and when there is an end of it.
 
     A row rests when its gradients are near enough to zero, and is not visited again until all rows
     rest: a round. Then all are visited once more, and if all still rest the optimum is near enough.
-    Few `rounds`, at which it ends in any case, are as good for ranking: one takes half of the time,
+    Few rounds, at which it ends in any case, are as good for ranking: one takes half of the time,
     two three fifths. A sweep is as many visits as there are rows.
 
     Attributes
     ----------
+    sizes : array (n_blocks,)
+        Rows of each block.
     n_active : array (n_blocks,)
         Rows of each block that do not rest: the first in its order.
+    counts : array (4,)
+        Rounds that are left, visits so far, most visits, and visits of the last sweep.
+    state : array (1,)
+        Of the generator of random numbers.
     """
 
-    def __init__(
-        self, sizes: Ints | list[int], max_sweeps: int, seed: int, rounds: int | None = None
-    ) -> None:
-        self._rounds_left = np.inf if rounds is None else rounds
-        self.n_active = np.array(sizes)
-        self._sizes, self._n_rows = np.array(sizes), int(np.sum(sizes))
-        self._state = np.uint64(seed * 2 + 1)
-        self._visits, self._most = 0, self._n_rows * max_sweeps
-        self._last = 0  # visits of the last sweep
+    sizes: I64
+    n_active: I64
+    counts: I64
+    state: NDArray[np.uint64]
 
     @property
     def made(self) -> int:
-        return -(-self._visits // max(self._n_rows, 1))
+        return -(-int(self.counts[_VISITS]) // max(int(self.sizes.sum()), 1))
 
-    def visit(self, block: int, loss: Loss, *problem: Any) -> None:
-        """Sweep over a block until its rows rest; of several, for as many visits as it has rows.
 
-        When few rows of a block are left, they are visited several times before the next block
-        is read. `problem` is what the kernels take, from the CSR arrays to W.
-        """
-        one = len(self._sizes) == 1
-        most = self._most - self._visits if one else int(self._sizes[block])
-        active, state, visits, last = _KERNELS[loss](
-            *problem, int(self.n_active[block]), self._state, most
-        )
-        self.n_active[block], self._state = active, np.uint64(state)
-        self._visits += visits
-        self._last += last
+def new_sweeps(
+    sizes: Ints | list[int], max_sweeps: int, seed: int, rounds: int | None = None
+) -> Sweeps:
+    """Before the first visit; `rounds` None goes on to the optimum."""
+    return begun(np.array(sizes, dtype=np.int64), max_sweeps, seed, rounds or NO_END)
 
-    def go_on(self) -> bool:
-        """Whether there is another sweep, after one over all blocks."""
-        whole, self._last = self._last == self._n_rows, 0
-        if not self.n_active.any():
-            self._rounds_left -= 1
-            if whole or self._rounds_left <= 0:
-                return False
-            self.n_active[:] = self._sizes
-        return self._visits < self._most
+
+@njit(nogil=True, cache=True)
+def begun(sizes: I64, max_sweeps: int, seed: int, rounds: int) -> Sweeps:
+    """As `new_sweeps`."""
+    counts = np.zeros(4, dtype=np.int64)
+    counts[_ROUNDS_LEFT], counts[_MOST] = rounds, sizes.sum() * max_sweeps
+    state = np.full(1, seed * 2 + 1, dtype=np.uint64)
+    return Sweeps(sizes, sizes.copy(), counts, state)
+
+
+@njit(nogil=True, cache=True)
+def visit(
+    sweeps: Sweeps,
+    block: int,
+    hinge: bool,
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    signs: NDArray[np.int8],
+    energy: F32,
+    C: float,
+    tolerance: float,
+    alpha: NDArray[Any],
+    order: I32,
+    W: F32,
+) -> None:
+    """Sweep over a block until its rows rest; of several, for as many visits as it has rows.
+
+    When few rows of a block are left, they are visited several times before the next block
+    is read. The rest is what the kernels take, from the CSR arrays to W.
+    """
+    counts = sweeps.counts
+    most = counts[_MOST] - counts[_VISITS] if sweeps.sizes.size == 1 else sweeps.sizes[block]
+    kernel = (indptr, indices, data, signs, energy, C, tolerance, alpha, order, W)
+    before = sweeps.n_active[block], sweeps.state[0], most
+    if hinge:
+        active, state, visits, last = hinge_sweeps(*kernel, *before)
+    else:
+        active, state, visits, last = logistic_sweeps(*kernel, *before)
+    sweeps.n_active[block], sweeps.state[0] = active, state
+    counts[_VISITS] += visits
+    counts[_LAST] += last
+
+
+@njit(nogil=True, cache=True)
+def go_on(sweeps: Sweeps) -> bool:
+    """Whether there is another sweep, after one over all blocks."""
+    counts = sweeps.counts
+    whole = counts[_LAST] == sweeps.sizes.sum()
+    counts[_LAST] = 0
+    if not sweeps.n_active.any():
+        counts[_ROUNDS_LEFT] -= 1
+        if whole or counts[_ROUNDS_LEFT] <= 0:
+            return False
+        sweeps.n_active[:] = sweeps.sizes
+    return counts[_VISITS] < counts[_MOST]
 
 
 def descend(
@@ -143,22 +199,45 @@ def descend(
     `energy` is ``||x_i||^2 + 1``. With the squared hinge a row rests when its projected gradients
     are all within half the `tolerance` of zero; with the logistic loss, whose dual variables lie
     within (0, C), the rows of a block rest together, when all are within the `tolerance`. `rounds`
-    are as of `Sweeps`.
+    are those of `Sweeps`.
     """
-    alpha = starting_alpha(loss, len(signs), C)
-    if loss == "logistic":
-        add_start(indptr, indices, data, signs, alpha, W)
-    problem = (indptr, indices, data, signs, energy, C, tolerance, alpha)
     bounds = block_bounds(indptr)
-    order = np.arange(bounds[-1], dtype=np.int32)
-    sweeps = Sweeps(np.diff(bounds), max_sweeps, seed, rounds)
+    sweeps = new_sweeps(np.diff(bounds), max_sweeps, seed, rounds)
+    problem = (indptr, indices, data, signs, energy, C, tolerance)
+    alpha = starting_alpha(loss, len(signs), C)
+    descend_blocks(sweeps, bounds, loss == LOSSES[0], *problem, alpha, W)
+    return sweeps.made
+
+
+@njit(nogil=True, cache=True)
+def descend_blocks(
+    sweeps: Sweeps,
+    bounds: I64,
+    hinge: bool,
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    signs: NDArray[np.int8],
+    energy: F32,
+    C: float,
+    tolerance: float,
+    alpha: NDArray[Any],
+    W: F32,
+) -> None:
+    """`descend`, from `starting_alpha`, with the blocks that begin at `bounds`."""
+    if not hinge:
+        add_start(indptr, indices, data, signs, alpha, W)
+    order = np.arange(bounds[-1]).astype(np.int32)
     more = True
     while more:
-        for block in np.flatnonzero(sweeps.n_active).tolist():
-            rows = order[bounds[block] : bounds[block + 1]]
-            sweeps.visit(block, loss, *problem, rows, W)
-        more = sweeps.go_on()
-    return sweeps.made
+        for block in range(bounds.size - 1):
+            if sweeps.n_active[block]:
+                rows = order[bounds[block] : bounds[block + 1]]
+                visit(
+                    sweeps, block, hinge,
+                    indptr, indices, data, signs, energy, C, tolerance, alpha, rows, W,
+                )  # fmt: skip
+        more = go_on(sweeps)
 
 
 def starting_alpha(loss: Loss, n_rows: int, C: float) -> NDArray[Any]:
@@ -357,6 +436,3 @@ def logistic_sweeps(
         if violation <= tolerance:
             n_active = 0
     return n_active, state, visits, order.size
-
-
-_KERNELS: dict[Loss, Any] = {"squared_hinge": hinge_sweeps, "logistic": logistic_sweeps}

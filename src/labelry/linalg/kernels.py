@@ -312,3 +312,26 @@ def _unit_factor(data: F32, p0: np.uintp, p1: np.uintp) -> float:
     for p in range(p0, p1):
         total += np.float64(data[p]) * np.float64(data[p])
     return 1.0 / np.sqrt(total) if total > 0.0 else 1.0  # may be too large for float32
+
+
+@njit(nogil=True, cache=True)
+def main_entries(
+    indptr: Ints, data: F32, least: float, share: float, keep: NDArray[np.bool_]
+) -> None:
+    """Mark the entries of each row that are at least `least` of its length.
+
+    If those have less than `share` of its squares, the bound is halved until they have.
+    """
+    for i in range(indptr.size - 1):
+        row = data[indptr[i] : indptr[i + 1]]
+        energy = 0.0
+        for v in row:
+            energy += np.float64(v) * np.float64(v)
+        bound, kept = 2.0 * least * np.sqrt(energy), -1.0
+        while kept < share * energy:
+            bound, kept = 0.5 * bound, 0.0
+            for v in row:
+                if abs(v) >= bound:
+                    kept += np.float64(v) * np.float64(v)
+        for p in range(indptr[i], indptr[i + 1]):
+            keep[p] = data[p] != 0 and abs(data[p]) >= bound

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -25,9 +25,17 @@ def lane_zeros(n: int) -> NDArray[np.float32]:
     >>> lane_zeros(3).shape
     (3, 16)
     """
-    raw = np.zeros(n * LINE + LINE, dtype=np.uint8)
-    first = -raw.ctypes.data % LINE
-    return raw[first : first + n * LINE].view(np.float32).reshape(n, LANES)
+    W = aligned_lanes(n)
+    W[:] = 0
+    return W
+
+
+@njit(nogil=True, cache=True)
+def aligned_lanes(n: int) -> NDArray[np.float32]:
+    """As `lane_zeros`, but with anything in it."""
+    raw = np.empty((n + 1) * LANES, dtype=np.float32)
+    first = (-np.int64(raw.ctypes.data) % LINE) // raw.itemsize
+    return raw[first : first + n * LANES].reshape(n, LANES)
 
 
 def _add_scaled(context: Any, target: Any, at: Any, v: Any, source: Any, start: Any) -> Any:

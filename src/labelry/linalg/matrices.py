@@ -60,6 +60,24 @@ def scaled_rows(A: Matrix) -> Matrix:
     )
 
 
+def main_rows(A: Matrix, least: float, share: float = 0.8) -> Matrix:
+    """Rows of unit length; sparse ones without the entries below `least`, of which most are noise.
+
+    A row of very many small entries keeps its largest ones, with at least `share` of its squares.
+
+    >>> main_rows(csr_array([[3.0, 4.0, 0.1], [1.0, 1.0, 1.0]]), least=0.6).nnz
+    4
+    """
+    if not issparse(A):
+        return scaled_rows(A)
+    keep = np.empty(A.nnz, dtype=np.bool_)
+    kernels.main_entries(A.indptr, A.data, least, share, keep)
+    before = np.concatenate([[0], np.cumsum(keep, dtype=A.indptr.dtype)])
+    kept = csr_array((A.data[keep], A.indices[keep], before[A.indptr]), shape=A.shape)
+    kept.sort_indices()
+    return scaled_rows(kept)
+
+
 def with_constant(A: Matrix, *, unit: bool = False) -> Matrix:
     """A further, last column of ones; with `unit`, the rows are scaled to unit length first."""
     if not issparse(A):

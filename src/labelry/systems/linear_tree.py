@@ -14,16 +14,17 @@ from labelry.checks import StoredCheck, check_at_least, check_one_of, check_posi
 from labelry.data.labels import label_counts
 from labelry.estimator import LabelRanker
 from labelry.linalg.dual_descent import LOSSES, Loss
-from labelry.linalg.matrices import Matrix, scaled_rows
-from labelry.linalg.parallel import resolve_jobs
+from labelry.linalg.matrices import Matrix, main_rows, scaled_rows
+from labelry.linalg.parallel import resolve_jobs, run, stream
 from labelry.linalg.rows import Block, Rows
 from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
+from labelry.trees.former_weights import SparseWeights
 from labelry.trees.linear_train import train_linear
 from labelry.trees.shallow import shallow_tree, side_by_side
 from labelry.trees.sparse_search import search_forest
-from labelry.trees.sparse_weights import SparseWeights
+from labelry.trees.sparse_weights import PackedWeights
 from labelry.trees.structure import Tree
 
 F32 = NDArray[np.float32]
@@ -31,11 +32,14 @@ Ints = NDArray[np.integer]
 
 FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and quick enough
 _JOINT = {"copies": 1, "prune": 0.16}
+_FAST = {"n_trees": 3, "prune": 0.14, "beam_width": 6}
 _COPIES = 3  # of label centroids, to cluster them
+_LEAST_ENTRY = 0.05  # of a centroid of unit length: smaller ones tell labels hardly apart
 _TOLERANCE = 0.1
 _ROUNDS = 1  # two are no more accurate, and take half as long again;
 _ROUNDS_OF_ONE_LEVEL = 2  # but where there is nothing but one-vs-rest they are, with few features
 _MAX_SWEEPS = 20
+_ONE_BYTE = 256
 _RARE = 40  # a label on fewer than one row in so many is always in a cluster
 _VECTOR_DIM = 100  # of label vectors
 _SHARE_OF_SETS = 0.1  # in them, of the classifiers of sets that a label is in
@@ -47,6 +51,15 @@ def single_tree_options(n_labels: int) -> dict[str, Any]:
     Chosen on held-out rows of WordNet and Debian packages.
     """
     return _JOINT if n_labels > FEW_LABELS else {}
+
+
+def fast_options(n_labels: int) -> dict[str, Any]:
+    """Several trees that are about as large and as quick to search as one needs to be.
+
+    Chosen on held-out rows of WordNet and Debian packages, and on three sets of ICD-10-CM codes,
+    suggested packages and maintainers.
+    """
+    return _FAST if n_labels > FEW_LABELS else {}
 
 
 class LinearLabelTree(LabelRanker):
@@ -67,7 +80,8 @@ class LinearLabelTree(LabelRanker):
         Trees whose scores are averaged. More are more accurate and slower; three are usual.
     branching : int, optional
         Most parts a set of labels is cut into. Larger is a wider tree: more accurate up to a point,
-        slower. By default twice the root of order `depth` of the number of labels.
+        slower. By default twice the root of order `depth` of the number of labels, but with up to
+        32,768 labels at most 256.
     depth : int, optional
         Most edges from the root to a leaf. Larger trains faster with very many labels, and is less
         accurate. By default 2; the first tree of up to 1,000 labels has 1, which is one-vs-rest.
@@ -81,7 +95,8 @@ class LinearLabelTree(LabelRanker):
     C : float
         Weight of the losses against the regulariser; larger fits the training rows more closely.
     prune : float
-        Drop weights of at most this absolute value; larger is a smaller model, less accurate.
+        Drop weights of at most this absolute value, and round the others to one byte; larger is a
+        smaller model, less accurate. With 0 all weights stay as they are.
     normalize : bool
         Scale each row of X to unit length first.
     random_state : int, optional
@@ -94,7 +109,7 @@ class LinearLabelTree(LabelRanker):
         With several trees, their roots are the children of its root.
     roots_ : array (n_trees,)
         Where searches begin.
-    weights_ : SparseWeights
+    weights_ : PackedWeights
     n_columns_ : int
         Features that the weights are for.
 
@@ -157,9 +172,7 @@ class LinearLabelTree(LabelRanker):
         """
         self._check_parameters()
         rows = (rows.unit() if self.normalize else rows).kept()
-        trees = self._trees(rows, rng, further)
-        self.tree_ = trees[0] if len(trees) == 1 else side_by_side(trees)
-        self.roots_ = np.arange(len(trees), dtype=np.int32) + (len(trees) > 1)
+        self._grow(rows, rng, further)
         self._train(rows, rng)
 
     def _fit_again(self, X: Matrix, Y: csr_array, rng: np.random.Generator) -> LinearLabelTree:
@@ -168,7 +181,14 @@ class LinearLabelTree(LabelRanker):
         model._train(Rows(X, Y, n_jobs=self.n_jobs), rng)
         return model
 
+    def _grow(self, rows: Rows, rng: np.random.Generator, further: Matrix | None = None) -> None:
+        """Find the trees, of rows of the length they have."""
+        trees = self._trees(rows, rng, further)
+        self.tree_ = trees[0] if len(trees) == 1 else side_by_side(trees)
+        self.roots_ = np.arange(len(trees), dtype=np.int32) + (len(trees) > 1)
+
     def _train(self, rows: Rows, rng: np.random.Generator) -> None:
+        """Train the classifiers of these trees."""
         self.n_columns_ = rows.n_features
         one_level = self.tree_.depth.max(initial=0) <= 1
         self.weights_ = train_linear(
@@ -199,15 +219,27 @@ class LinearLabelTree(LabelRanker):
             with phase("label centroids"):
                 V = rows.sum_blocks(_centroids)
                 V = V if further is None else V + further
+            V = main_rows(V, _LEAST_ENTRY)
             rows.require(
                 _COPIES * 8 * (V.nnz if issparse(V) else V.size),
                 f"a tree of the centroids of {rows.n_labels:,} labels",
                 "give more memory, or another tree, such as rembrandt",
             )
-        return [self._one_tree(rows, V, depth, rng) for depth in depths]
+        n_jobs = resolve_jobs(self.n_jobs)
+        at_once = n_jobs if V is not None and len(depths) > 1 else 1
+        tasks = [
+            (rows, V, depth, own, n_jobs if at_once == 1 else 1)
+            for depth, own in zip(depths, rng.spawn(len(depths)), strict=True)
+        ]
+        if at_once == 1:
+            return run(self._one_tree, tasks, 1)
+        with phase("trees", len(tasks), "trees") as advance:  # what threads do is not shown
+            return [tree for tree in stream(self._one_tree, tasks, at_once) if not advance(1)]
 
-    def _one_tree(self, rows: Rows, V: Matrix | None, depth: int, rng: np.random.Generator) -> Tree:
-        branching = self.branching or max(2, int(2 * rows.n_labels ** (1.0 / depth)))
+    def _one_tree(
+        self, rows: Rows, V: Matrix | None, depth: int, rng: np.random.Generator, n_jobs: int
+    ) -> Tree:
+        branching = self.branching or _default_branching(rows.n_labels, depth)
         if V is not None:
             one = self.n_trees == 1 and depth > 1
             return shallow_tree(
@@ -217,7 +249,7 @@ class LinearLabelTree(LabelRanker):
                 copies=self.copies,
                 alone=_alone(rows, branching ** (depth - 1)) if one else None,
                 rng=rng,
-                n_jobs=self.n_jobs,
+                n_jobs=n_jobs,
             )
         return choose_tree(
             self.tree,  # type: ignore[arg-type]
@@ -225,7 +257,7 @@ class LinearLabelTree(LabelRanker):
             self.classes_,
             branching=branching,
             depth=depth,
-            n_jobs=self.n_jobs,
+            n_jobs=n_jobs,
             rng=rng,
         )
 
@@ -284,8 +316,10 @@ class LinearLabelTree(LabelRanker):
         super()._check_stored(check, n_features, n_labels)
         check.kind("tree_", self.tree_, Tree)
         self.tree_.check_stored(check, n_labels)
-        check.kind("weights_", self.weights_, SparseWeights)
+        check.kind("weights_", self.weights_, PackedWeights, SparseWeights)
         self.weights_.check_stored(check, self.tree_, n_features)
+        if isinstance(self.weights_, SparseWeights):
+            self.weights_ = self.weights_.packed(self.tree_, n_features)
         check_one_of("n_columns_", self.n_columns_, (n_features,))
         check.kind("roots_", self.roots_, np.ndarray)
         n_trees = self.roots_.size
@@ -309,6 +343,16 @@ class LinearLabelTree(LabelRanker):
         if self.depth is not None:
             check_at_least("depth", self.depth, 1)
         check_positive("C", self.C)
+
+
+def _default_branching(n_labels: int, depth: int) -> int:
+    """Parts that a set is cut into.
+
+    Rather than more than 256 clusters there are up to 128 labels in each: numbers of both then
+    are of one byte.
+    """
+    even = int(2 * n_labels ** (1.0 / depth))
+    return max(2, even if depth != 2 else min(even, max(_ONE_BYTE, 2 * n_labels // _ONE_BYTE)))
 
 
 def _alone(rows: Rows, n_clusters: int) -> NDArray[np.bool_]:

@@ -23,7 +23,7 @@ from labelry.decoders.evidence import (
 from labelry.decoders.growth import widened, with_rows
 from labelry.decoders.lexical import LabelNames
 from labelry.decoders.neighbours import Neighbours, vote
-from labelry.linalg.matrices import Matrix, scaled_rows
+from labelry.linalg.matrices import Matrix, main_rows, scaled_rows
 from labelry.linalg.rows import Rows
 from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
@@ -269,10 +269,7 @@ def label_centroids(sums: Matrix) -> tuple[Matrix, F32]:
         return scaled_rows(sums), np.sqrt(np.einsum("ij,ij->i", sums, sums))
     sums = csr_array(sums)
     lengths = np.sqrt(np.asarray(sums.multiply(sums).sum(axis=1)).ravel())
-    centroids = scaled_rows(sums)
-    centroids.data[np.abs(centroids.data) < _LEAST_WEIGHT] = 0
-    centroids.eliminate_zeros()
-    return centroids, lengths.astype(np.float32)
+    return main_rows(sums, _LEAST_WEIGHT), lengths.astype(np.float32)
 
 
 def _padded(A: NDArray, n_more: int) -> NDArray:

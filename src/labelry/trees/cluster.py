@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.linalg.lanes import LANES, add_scaled
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, run, spans
 
@@ -24,12 +25,11 @@ I64 = NDArray[np.int64]
 Ints = NDArray[np.integer]
 
 _MAX_STEPS = 20
-_GAIN = 1e-3  # relative gain of the objective below which the clusters are final
+_GAIN = 1e-2  # relative gain of the objective below which the clusters are final
 _TRIALS = 3  # rows from which each seed is the best
 _SEED_ROWS = 64  # rows per part among which seeds are sought
 _SAME = 1e-5  # cosines nearer than this are equal: rounding must not decide
 _SPANS_PER_JOB = 8  # sets differ in steps, so threads get their share piece by piece
-_FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 class Sets(NamedTuple):
@@ -152,29 +152,27 @@ def cluster_sets(
     last: int,
 ) -> None:
     """Fill in the `part` of the members of the sets `first` to `last`."""
-    widest = n_parts[first:last].max()
-    work = np.zeros((n_columns, widest), dtype=np.float32)
+    width = -(-n_parts[first:last].max() // LANES) * LANES
+    C = np.zeros((n_columns, width), dtype=np.float32)
+    trials = np.zeros((n_columns, LANES), dtype=np.float32)
     for s in range(first, last):
         if n_parts[s] > 1:
             a, b, k = bounds[s], bounds[s + 1], n_parts[s]
             found = np.zeros(b - a, dtype=np.int32)
-            _seeds(indptr, indices, data, a, b, k, chance[s], work)
-            _lloyd(indptr, indices, data, a, b, k, least[s], most[s], work, found)
+            _seeds(indptr, indices, data, a, b, k, chance[s], trials, C)
+            _lloyd(indptr, indices, data, a, b, k, least[s], most[s], C, found)
             part[a:b] = found
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _dots(
-    indptr: I64, indices: I32, data: F32, i: int, C: F32, first: int, last: int, out: F32
-) -> None:
-    """``out[first:last] = v_i' C[:, first:last]``."""
-    p0 = indptr[i]
-    out[first:last] = 0.0
+@njit(nogil=True, cache=True)
+def _dots(indptr: I64, indices: I32, data: F32, i: int, C: F32, out: F32, at: int) -> None:
+    """``out[at] = v_i' C``, for all columns."""
+    p0, width = indptr[i], C.shape[1]
+    out[at] = 0.0
     for p in range(p0, indptr[i + 1]):
-        v = data[p]
-        c = C[indices[p] if indices.size else p - p0]
-        for j in range(first, last):
-            out[j] += v * c[j]
+        line = np.int64(indices[p] if indices.size else p - p0) * width
+        for j in range(0, width, LANES):
+            add_scaled(out, at * width + j, data[p], C, line + j)
 
 
 @njit(nogil=True, cache=True)
@@ -186,49 +184,46 @@ def _add(indptr: I64, indices: I32, data: F32, i: int, C: F32, j: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _clear(indptr: I64, indices: I32, a: int, b: int, C: F32, first: int, last: int) -> None:
-    """``C[:, first:last] = 0``, in the lines that the rows a to b can have touched."""
+def _clear(indptr: I64, indices: I32, a: int, b: int, C: F32) -> None:
+    """``C[:] = 0``, in the lines that the rows a to b can have touched."""
     if indices.size and indptr[b] - indptr[a] < C.shape[0]:
         for p in range(indptr[a], indptr[b]):
-            C[indices[p], first:last] = 0.0
+            C[indices[p]] = 0.0
     else:
-        C[:, first:last] = 0.0
+        C[:] = 0.0
 
 
 @njit(nogil=True, cache=True)
 def _seeds(
-    indptr: I64, indices: I32, data: F32, a: int, b: int, k: int, chance: F32, C: F32
+    indptr: I64, indices: I32, data: F32, a: int, b: int, k: int, chance: F32, trials: F32, C: F32
 ) -> None:
     """Set C to `k` rows far from one another: k-means++, the best of a few trials for each seed.
 
-    Of large sets, evenly spaced rows are enough.
+    Of large sets, evenly spaced rows are enough. The trials of a seed are columns of `trials`,
+    which is zero before and after.
     """
     stride = max(1, (b - a) // (_SEED_ROWS * k))
     n = (b - a) // stride
-    dots = np.zeros(k, dtype=np.float32)
+    S = np.empty((n, LANES), dtype=np.float32)
     far = np.empty(n, dtype=np.float32)  # 1 - cosine with the nearest seed
-    trial = np.empty(n, dtype=np.float32)
-    best = np.empty(n, dtype=np.float32)
+    row = np.empty(_TRIALS, dtype=np.int64)
     for i in range(n):
         far[i] = 1.0 if indptr[a + i * stride + 1] > indptr[a + i * stride] else 0.0
     for j in range(k):
-        chosen = 0
-        least = np.inf
         for t in range(_TRIALS):
-            row = _draw(far, chance[j * _TRIALS + t])
-            _add(indptr, indices, data, a + row * stride, C, j)
-            total = 0.0
-            for i in range(n):
-                _dots(indptr, indices, data, a + i * stride, C, j, j + 1, dots)
-                trial[i] = min(far[i], max(1.0 - dots[j], 0.0))
-                total += trial[i]
-            if total < least:
-                least = total
-                chosen = row
-                best[:] = trial
-            _clear(indptr, indices, a, b, C, j, j + 1)
-        _add(indptr, indices, data, a + chosen * stride, C, j)
-        far[:] = best
+            row[t] = a + stride * _draw(far, chance[j * _TRIALS + t])
+            _add(indptr, indices, data, row[t], trials, t)
+        total = np.zeros(_TRIALS)
+        for i in range(n):
+            _dots(indptr, indices, data, a + i * stride, trials, S, i)
+            for t in range(_TRIALS):
+                S[i, t] = min(far[i], max(np.float32(1.0) - S[i, t], np.float32(0.0)))
+                total[t] += S[i, t]
+        best = np.argmin(total)
+        far[:] = S[:, best]
+        _add(indptr, indices, data, row[best], C, j)
+        for t in range(_TRIALS):
+            _clear(indptr, indices, row[t], row[t] + 1, trials)
 
 
 @njit(nogil=True, cache=True)
@@ -269,14 +264,14 @@ def _lloyd(
     between each row and the centre of its part.
     """
     n = b - a
-    S = np.empty((n, k), dtype=np.float32)
+    S = np.empty((n, C.shape[1]), dtype=np.float32)
     part = np.full(n, -1, dtype=np.int32)
     norm = np.ones(k, dtype=np.float32)
     best = 0.0
     for step in range(_MAX_STEPS):
         for i in range(n):
-            _dots(indptr, indices, data, a + i, C, 0, k, S[i])
-        _clear(indptr, indices, a, b, C, 0, k)
+            _dots(indptr, indices, data, a + i, C, S, i)
+        _clear(indptr, indices, a, b, C)
         if step > 0:
             objective = _norms(S, part, norm)
             if objective <= best * (1.0 + _GAIN):
@@ -288,7 +283,7 @@ def _lloyd(
             found[:] = part
         for i in range(n):
             _add(indptr, indices, data, a + i, C, part[i])
-    _clear(indptr, indices, a, b, C, 0, k)
+    _clear(indptr, indices, a, b, C)
 
 
 @njit(nogil=True, cache=True)
@@ -311,7 +306,7 @@ def assign(S: F32, norm: F32, least: int, most: int, part: I32) -> None:
     Rows that would lose most by their second choice go first. Parts that still lack rows of their
     `least` get all that are left when there are only so many; of equal parts the smallest wins.
     """
-    n, k = S.shape
+    n, k = len(S), norm.size
     regret = np.empty(n, dtype=np.float32)
     for i in range(n):
         high = -np.inf

@@ -27,23 +27,25 @@ from scipy.sparse import csr_array, issparse
 
 from labelry.linalg import dual_descent
 from labelry.linalg.block_descent import Group, train_by_blocks
-from labelry.linalg.dual_descent import Loss
-from labelry.linalg.lanes import LANES, lane_zeros
+from labelry.linalg.dual_descent import LOSSES, Loss, begun, bounds_of_blocks, descend_blocks
+from labelry.linalg.lanes import LANES, aligned_lanes
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import spans, stream
 from labelry.linalg.rows import Block, Parts, Rows, StreamedRows
 from labelry.progress import phase
 from labelry.trees.sparse_search import SHARPNESS
-from labelry.trees.sparse_weights import Chunk, SparseWeights, join_chunks, pack_chunk
+from labelry.trees.sparse_weights import Chunk, PackedWeights, join_chunks, pack_chunk
 from labelry.trees.structure import Tree
 from labelry.trees.train import reach
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
 Ints = NDArray[np.integer]
 Entries: TypeAlias = tuple[I32, I32, F32]  # feature, child and weight
 
 _WORK = 1 << 20  # nonzeros times groups of children of a task: nodes with more are split
+_BATCH = 1 << 17  # the same, of a batch of small nodes
 _ROOT_SHARE = 0.4  # of C at a root, where all rows are losses against the same regulariser
 _SHARE = 6  # of the memory: what the rows of a batch of nodes may take, and what weights may
 _NO_ROWS = -1.0  # intercept of a child that no row has: what others tend to on foreign rows
@@ -62,7 +64,7 @@ def train_linear(
     rounds: int | None = None,
     rng: np.random.Generator,
     n_jobs: int = 1,
-) -> SparseWeights:
+) -> PackedWeights:
     """The weights of all nodes below these roots; each root is reached by all rows.
 
     Time: for each node the nonzeros of its rows, times its children, times the sweeps. Memory:
@@ -79,7 +81,8 @@ def train_linear(
         Weight of the losses against the regulariser, below a root two fifths of it; larger fits
         the rows more closely.
     prune : float
-        Weights of at most this absolute value are dropped; larger is smaller and faster.
+        Weights of at most this absolute value are dropped, and the others rounded to one byte;
+        larger is smaller and faster. With 0 they stay as they are.
     tolerance, max_sweeps
         As for `OneVsRest`.
     rounds : int, optional
@@ -107,7 +110,7 @@ def train_linear(
                 chunks[part.node] = pack_chunk(*entries, rows.n_features)
                 parts = []
                 advance(1)
-    return join_chunks(tree, chunks, bias)
+    return join_chunks(tree, chunks, bias, rows.n_features, exact=prune == 0)
 
 
 class _Settings(NamedTuple):
@@ -131,6 +134,15 @@ class _Part(NamedTuple):
     last: bool  # whether these are the last children of the node
 
 
+class _Task(NamedTuple):
+    """Some children of a node to be trained."""
+
+    node: int
+    children: I32
+    seed: int
+    last: bool
+
+
 class _Trainer:
     """Trains nodes whose rows are in memory."""
 
@@ -146,10 +158,26 @@ class _Trainer:
 
     def train(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
         """The weights of these nodes, in their order."""
-        return stream(self._train, self._tasks(nodes, seeds), n_jobs)
+        batches = stream(self._train_some, self._batches(nodes, seeds), n_jobs)
+        return chain.from_iterable(batches)
 
-    def _tasks(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[int, I32, int, bool]]:
-        """Nodes with their children that have rows; large nodes in several parts."""
+    def _batches(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[list[_Task]]]:
+        """Tasks of small nodes together: to hand one over takes as long as to train some."""
+        batch: list[_Task] = []
+        total = 0
+        for work, task in self._tasks(nodes, seeds):
+            batch.append(task)
+            total += work
+            if total >= _BATCH:
+                yield (batch,)
+                batch, total = [], 0
+        yield (batch,)
+
+    def _train_some(self, batch: list[_Task]) -> list[_Part]:
+        return [self._train(*task) for task in batch]
+
+    def _tasks(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[int, _Task]]:
+        """Nodes with their children that have rows, after their work; large ones in parts."""
         n_rows = np.diff(self._rows_of.indptr)
         n_features = np.diff(self._X.indptr)
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
@@ -159,50 +187,34 @@ class _Trainer:
             step = LANES * max(1, _WORK // work)
             for start in range(0, max(len(children), 1), step):
                 last = start + step >= len(children)
-                yield node, children[start : start + step], seed, last
+                some = children[start : start + step]
+                yield work * -(-len(some) // LANES), _Task(node, some, seed, last)
 
     def _train(self, node: int, children: I32, seed: int, last: bool) -> _Part:
         """Train some children of a node."""
-        rows = self._rows(node)
-        csr, features = self._local(rows)
         loss, C, tolerance, max_sweeps, rounds, prune = self._settings
         C *= _ROOT_SHARE if node in self._roots else 1.0
         C, scale = _scaled_loss(loss, C)
-        found: list[Entries] = []
-        bias = np.empty(len(children), dtype=np.float32)
-        for start in range(0, len(children), LANES):
-            group = children[start : start + LANES]
-            signs = np.full((len(rows), LANES), -1, dtype=np.int8)
-            for lane, child in enumerate(group):
-                signs[np.searchsorted(rows, self._rows(child)), lane] = 1
-            W = lane_zeros(len(features) + 1)
-            energy = self._energy[rows]
-            problem = (*csr, signs, energy, C, tolerance, max_sweeps, seed, W)
-            dual_descent.descend(loss, *problem, rounds)
-            W *= scale
-            places = group - self._tree.first_child[node]
-            found.append(large_weights(W, prune, features, places))
-            bias[start : start + LANES] = W[-1, : len(group)]
-        return _Part(*_joined(found), children, bias, node, last)
+        rows, rows_of = self._rows(node), self._rows_of
+        found = train_children(
+            *self._local(rows), self._energy[rows], rows,
+            rows_of.indptr, rows_of.indices, children, np.int32(self._tree.first_child[node]),
+            loss == LOSSES[0], dual_descent.starting_alpha(loss, 1, C), C, tolerance,
+            max_sweeps, rounds or dual_descent.NO_END, seed, dual_descent.BLOCK, scale, prune,
+        )  # fmt: skip
+        return _Part(*found[:3], children, found[3], node, last)
 
     def _rows(self, node: int) -> I32:
         if node in self._roots:
             return self._all
         return self._rows_of.indices[self._rows_of.indptr[node] : self._rows_of.indptr[node + 1]]
 
-    def _local(self, rows: I32) -> tuple[tuple[Ints, I32, F32], I32]:
+    def _local(self, rows: I32) -> tuple[Ints, I32, F32, I32]:
         """CSR arrays of some rows, with their features numbered anew; and those features."""
         X = self._X
         if len(rows) == X.shape[0]:
-            return (X.indptr, X.indices, X.data), np.arange(X.shape[1], dtype=np.int32)
-        indptr = np.zeros(len(rows) + 1, dtype=X.indptr.dtype)
-        np.cumsum(np.diff(X.indptr)[rows], out=indptr[1:])
-        indices = np.empty(indptr[-1], dtype=np.int32)
-        data = np.empty(indptr[-1], dtype=np.float32)
-        features = np.empty(min(X.shape[1], len(data)), dtype=np.int32)
-        number = np.zeros(X.shape[1], dtype=np.int32)
-        n = gather_rows(X.indptr, X.indices, X.data, rows, indices, data, features, number)
-        return (indptr, indices, data), features[:n]
+            return X.indptr, X.indices, X.data, np.arange(X.shape[1], dtype=np.int32)
+        return gather_rows(X.indptr, X.indices, X.data, X.shape[1], rows)
 
 
 class _StreamedTrainer:
@@ -355,31 +367,96 @@ def _joined(parts: Sequence[Entries]) -> Entries:
 
 @njit(nogil=True, cache=True)
 def gather_rows(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    rows: I32,
-    out_indices: I32,
-    out_data: F32,
-    features: I32,
-    number: I32,
-) -> int:
-    """Copy rows, with features numbered as they come; returns how many there are.
-
-    ``number[f]`` is 1 + the new number of feature f; zero at first.
-    """
-    n, at = 0, 0
+    indptr: Ints, indices: Ints, data: F32, n_features: int, rows: I32
+) -> tuple[Ints, I32, F32, I32]:
+    """CSR arrays of some rows, with their features numbered anew as they come; and those."""
+    bounds = np.zeros(rows.size + 1, dtype=indptr.dtype)
+    for r, i in enumerate(rows):
+        bounds[r + 1] = bounds[r] + (indptr[i + 1] - indptr[i])
+    out_indices = np.empty(bounds[-1], dtype=np.int32)
+    out_data = np.empty(bounds[-1], dtype=np.float32)
+    features = np.empty(min(n_features, bounds[-1]), dtype=np.int32)
+    number = np.zeros(n_features, dtype=np.int32)  # 1 + the new number of a feature
+    n, at = np.int32(0), 0
     for i in rows:
         for p in range(indptr[i], indptr[i + 1]):
             f = indices[p]
             if number[f] == 0:
                 features[n] = f
-                n += 1
+                n += np.int32(1)
                 number[f] = n
             out_indices[at] = number[f] - 1
             out_data[at] = data[p]
             at += 1
-    return n
+    return bounds, out_indices, out_data, features[:n]
+
+
+@njit(nogil=True, cache=True)
+def train_children(
+    indptr: Ints,
+    indices: I32,
+    data: F32,
+    features: I32,
+    energy: F32,
+    rows: I32,
+    rows_indptr: Ints,
+    rows_of: I32,
+    children: I32,
+    first_child: np.int32,
+    hinge: bool,
+    start: NDArray[Any],
+    C: float,
+    tolerance: float,
+    max_sweeps: int,
+    rounds: int,
+    seed: int,
+    block: int,
+    scale: np.float32,
+    prune: np.float32,
+) -> tuple[I32, I32, F32, F32]:
+    """Train some children of a node, sixteen at a time: what is left of their weights, and biases.
+
+    The CSR arrays and `energy` are of the `rows` that reach the node, these in their order, and
+    ``rows_of[rows_indptr[s] : rows_indptr[s + 1]]`` are the rows of node s. `start` is what the
+    dual variables of a row begin with, the rest as of `dual_descent.descend`.
+    """
+    bounds = bounds_of_blocks(indptr, 0, block)
+    alpha = np.empty((rows.size, LANES), dtype=start.dtype)
+    signs = np.empty((rows.size, LANES), dtype=np.int8)
+    W = aligned_lanes(features.size + 1)
+    feature, child, weight = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
+    bias = np.empty(children.size, dtype=np.float32)
+    n = 0
+    for begin in range(0, children.size, LANES):
+        group = children[begin : begin + LANES]
+        alpha[:], W[:], signs[:] = start, 0.0, -1
+        for lane in range(group.size):
+            s = group[lane]
+            for i in np.searchsorted(rows, rows_of[rows_indptr[s] : rows_indptr[s + 1]]):
+                signs[i, lane] = 1
+        sweeps = begun(np.diff(bounds), max_sweeps, seed, rounds)
+        descend_blocks(
+            sweeps, bounds, hinge, indptr, indices, data, signs, energy, C, tolerance, alpha, W
+        )
+        W *= scale
+        bias[begin : begin + LANES] = W[-1, : group.size]
+        found = large_weights(W, prune, features, group - first_child)
+        m = n + found[0].size
+        if m > feature.size:
+            more = max(2 * feature.size, m)
+            feature, child = _longer(feature, n, more), _longer(child, n, more)
+            weight = _longer(weight, n, more)
+        feature[n:m], child[n:m], weight[n:m] = found
+        n = m
+    return feature[:n].copy(), child[:n].copy(), weight[:n].copy(), bias
+
+
+@njit(nogil=True, cache=True)
+def _longer(values: NDArray[Any], n: int, size: int) -> NDArray[Any]:
+    """The first n values, with room for so many."""
+    more = np.empty(size, dtype=values.dtype)
+    more[:n] = values[:n]
+    return more
 
 
 @njit(nogil=True, cache=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.prefetch import prefetch
 from labelry.trees.search import best_labels, push, push_once, sort, worse
-from labelry.trees.sparse_weights import FREE, SparseWeights, find_slot, first_slot, next_slot
+from labelry.trees.sparse_weights import PackedWeights, bucket_of, find_entries, mixed_number
 from labelry.trees.structure import Tree
 from labelry.trees.weights import frozen
 
@@ -21,14 +21,18 @@ Ints = NDArray[np.integer]
 # Margins are trained to be 1 and -1: with this factor those are yes and no with 98 %.
 SHARPNESS = np.float32(4.0)
 _ONE = np.float32(1.0)
+_FREE = np.int32(-1)  # a slot without a label
+_HASH_BITS = 32
 _ROUNDING = np.float32(1e-3)  # more than that of margins
+_SHARE = np.float32(0.5)  # of the score of the tenth label of a tree: below it, it is not heard
+_TEN = 10
 _NORMAL = np.finfo(np.float32).tiny  # smaller scores have few digits
 
 
 def search_forest(
     tree: Tree,
     roots: I32,
-    weights: SparseWeights,
+    weights: PackedWeights,
     X: Matrix,
     k: int,
     *,
@@ -39,7 +43,7 @@ def search_forest(
 
     A leaf scores the product of ``1 / (1 + exp(-4 f))`` over its path. A label scores as the best
     of its leaves; with several roots the mean over their trees, with 0 where the search of a tree
-    does not come across it.
+    does not come across it, or finds k (at least ten) labels that score twice as much.
 
     Parameters
     ----------
@@ -49,7 +53,11 @@ def search_forest(
         Inner nodes kept at each level of a tree; larger is more accurate and slower.
     """
     shape = frozen(tree.first_child, tree.label, roots)
-    model = (*shape, SparseWeights(*frozen(*weights)), int(min(beam_width, tree.n_nodes)))
+    model = (
+        *shape,
+        weights.read_only(),
+        int(min(beam_width, tree.n_nodes)),
+    )
     return best_labels(search_rows, X, k, model, n_jobs)
 
 
@@ -59,42 +67,50 @@ def score_chunk(
     data: F32,
     p0: int,
     p1: int,
-    weights: SparseWeights,
+    weights: PackedWeights,
     node: int,
     first_child: int,
     n_children: int,
-    slots: I64,
+    spans: I64,
     scores: F32,
 ) -> None:
     """``scores[c] = w_c'x + b_c`` for the children c of a node; x is ``data[p0:p1]``.
 
-    All features are found before the first weight is needed, so that the weights are on their way.
+    All features are found before the first weight is needed, so that the weights are on their way;
+    `spans` has room for two numbers of each.
     """
-    first, last = weights.slot_start[node], weights.slot_start[node + 1]
-    for p in range(p0, p1):
-        slot = find_slot(weights.feature, first, last, indices[p])
-        slots[p - p0] = slot
-        if slot >= 0:
-            prefetch(weights.child, weights.entry_start[slot] * weights.child.itemsize)
-            prefetch(weights.weight, weights.entry_start[slot] * weights.weight.itemsize)
     for c in range(n_children):
         scores[c] = weights.bias[first_child + c]
+    if weights.first_bucket[node] == weights.first_bucket[node + 1]:
+        return
     for p in range(p0, p1):
-        slot = slots[p - p0]
-        if slot >= 0:
-            v = data[p]
-            for e in range(weights.entry_start[slot], weights.entry_start[slot + 1]):
-                scores[weights.child[e]] += v * weights.weight[e]
+        b = bucket_of(weights, node, mixed_number(indices[p], weights.bits))
+        spans[p - p0, 0] = b
+        slot = weights.bucket[b, 0]
+        prefetch(weights.key, slot * weights.key.itemsize)
+        prefetch(weights.more, slot * weights.more.itemsize)
+    last_bits = (1 << int(weights.shift[node])) - 1
+    for p in range(p0, p1):
+        key = mixed_number(indices[p], weights.bits) & last_bits
+        start, end = find_entries(weights, spans[p - p0, 0], key)
+        spans[p - p0, 0], spans[p - p0, 1] = start, end
+        if start < end:
+            prefetch(weights.child, start * weights.child.itemsize)
+            prefetch(weights.weight, start * weights.weight.itemsize)
+    scale = weights.scale[node]
+    for p in range(p0, p1):
+        v = data[p] * scale
+        for e in range(spans[p - p0, 0], spans[p - p0, 1]):
+            scores[weights.child[e]] += v * np.float32(weights.weight[e])
 
 
 @njit(nogil=True, cache=True)
-def _fetch_slots(indices: Ints, p0: int, p1: int, weights: SparseWeights, node: int) -> None:
-    """Ask for the slots where the features of a row are sought first."""
-    first, last = weights.slot_start[node], weights.slot_start[node + 1]
-    for p in range(p0, p1):
-        slot = first_slot(indices[p], first, last)
-        prefetch(weights.feature, slot * weights.feature.itemsize)
-        prefetch(weights.entry_start, slot * weights.entry_start.itemsize)
+def _fetch_buckets(indices: Ints, p0: int, p1: int, weights: PackedWeights, node: int) -> None:
+    """Ask for the buckets in which the features of a row are sought."""
+    if weights.first_bucket[node] < weights.first_bucket[node + 1]:
+        for p in range(p0, p1):
+            b = bucket_of(weights, node, mixed_number(indices[p], weights.bits))
+            prefetch(weights.bucket, 2 * b * weights.bucket.itemsize)
 
 
 @njit(nogil=True, cache=True)
@@ -105,7 +121,7 @@ def search_rows(
     first_child: I32,
     label: I32,
     roots: I32,
-    weights: SparseWeights,
+    weights: PackedWeights,
     beam_width: int,
     labels: I32,
     scores: F32,
@@ -117,44 +133,51 @@ def search_rows(
     nodes, next_nodes = np.zeros(beam_width, np.int32), np.zeros(beam_width, np.int32)
     paths, next_paths = np.zeros(beam_width, np.float32), np.zeros(beam_width, np.float32)
     f = np.empty(64, dtype=np.float32)
-    slots = np.empty(64, dtype=np.int64)
+    spans = np.empty((64, 2), dtype=np.int64)
     met = np.empty(256, dtype=np.int32)  # labels of the leaves of several trees
     met_scores = np.empty(256, dtype=np.float32)
-    table = np.full(1, FREE, dtype=np.int32)
+    table = np.full(1, _FREE, dtype=np.int32)
+    first_ten = np.empty(max(k, _TEN), dtype=np.int32)  # best leaves of one of several trees
+    ten_scores = np.empty(max(k, _TEN), dtype=np.float32)
     for i in range(row0, row1):
         best, best_scores = labels[i], scores[i]
         n_best, n_met = 0, 0
         p0, p1 = indptr[i], indptr[i + 1]
-        if slots.size < p1 - p0:
-            slots = np.empty(2 * (p1 - p0), dtype=np.int64)
+        if len(spans) < p1 - p0:
+            spans = np.empty((2 * (p1 - p0), 2), dtype=np.int64)
         for root in roots:
-            nodes[0], paths[0], n_beam = root, 1.0, 1
+            nodes[0], paths[0], n_beam, n_ten = root, 1.0, 1, 0
             while n_beam > 0:
                 n_next = 0
                 for b in range(n_beam):
                     node, path = nodes[b], paths[b]
                     if n_best == k and path < best_scores[0]:
                         break  # a path only gets worse, and so do the next ones
+                    if n_ten == ten_scores.size and path < _SHARE * ten_scores[0]:
+                        break
                     if b + 1 < n_beam:
-                        _fetch_slots(indices, p0, p1, weights, nodes[b + 1])
+                        _fetch_buckets(indices, p0, p1, weights, nodes[b + 1])
                     first, n = first_child[node], first_child[node + 1] - first_child[node]
                     if f.size < n:
                         f = np.empty(2 * n, dtype=np.float32)
                     if met.size < n_met + n:
                         met, met_scores = _grown(met, met_scores, 2 * (n_met + n))
-                    score_chunk(indices, data, p0, p1, weights, node, first, n, slots, f)
+                    score_chunk(indices, data, p0, p1, weights, node, first, n, spans, f)
                     n_next = _push_nodes(f, n, path, first, label, next_nodes, next_paths, n_next)
                     if roots.size == 1:
                         n_best = _push_leaves(f, n, path, first, label, best, best_scores, n_best)
                     else:
-                        n_met = _note_leaves(f, n, path, first, label, met, met_scores, n_met)
+                        n_met, n_ten = _note_leaves(
+                            f, n, path, first, label, met, met_scores, n_met,
+                            first_ten, ten_scores, n_ten,
+                        )  # fmt: skip
                 nodes, next_nodes = next_nodes, nodes
                 paths, next_paths = next_paths, paths
                 n_beam = n_next
                 sort(paths, nodes, n_beam)
         if roots.size > 1:
             if table.size < 2 * n_met:
-                table = np.full(4 * n_met, FREE, dtype=np.int32)
+                table = np.full(4 * n_met, _FREE, dtype=np.int32)
             n_met = _sum_scores(met, met_scores, n_met, table)
             for j in range(n_met):
                 mean = met_scores[j] / np.float32(roots.size)
@@ -215,14 +238,36 @@ def _push_leaves(
 
 @njit(nogil=True, cache=True)
 def _note_leaves(
-    f: F32, n: int, path: np.float32, first: int, label: I32, met: I32, scores: F32, n_met: int
-) -> int:
-    """Append the labels of children that are leaves; how many have been met."""
+    f: F32,
+    n: int,
+    path: np.float32,
+    first: int,
+    label: I32,
+    met: I32,
+    scores: F32,
+    n_met: int,
+    best: I32,
+    best_scores: F32,
+    n_best: int,
+) -> tuple[int, int]:
+    """Append the labels of children that are leaves, and offer them to the best of their tree.
+
+    Left out are those that score next to nothing beside all of these. How many have been met, and
+    how many are the best.
+    """
+    full = n_best == best.size
+    least = _least_margin(path, _SHARE * best_scores[0]) if full else np.float32(-np.inf)
     for c in range(n):
-        if label[first + c] >= 0:
-            met[n_met], scores[n_met] = label[first + c], _score(f[c], path)
+        y = label[first + c]
+        if y >= 0 and f[c] >= least:
+            score = _score(f[c], path)
+            met[n_met], scores[n_met] = y, score
             n_met += 1
-    return n_met
+            if n_best < best.size or worse(best_scores[0], best[0], score, y):
+                n_best = push(best_scores, best, n_best, score, y)
+                if n_best == best.size:
+                    least = _least_margin(path, _SHARE * best_scores[0])
+    return n_met, n_best
 
 
 @njit(nogil=True, cache=True)
@@ -241,18 +286,24 @@ def _sum_scores(met: I32, scores: F32, n: int, table: I32) -> int:
     """
     left = 0
     for j in range(n):
-        slot = first_slot(met[j], 0, table.size)
-        while table[slot] != FREE and met[table[slot]] != met[j]:
-            slot = next_slot(slot, 0, table.size)
-        if table[slot] == FREE:
+        slot = _first_slot(met[j], table.size)
+        while table[slot] != _FREE and met[table[slot]] != met[j]:
+            slot = (slot + 1) % table.size
+        if table[slot] == _FREE:
             table[slot] = left
             met[left], scores[left] = met[j], scores[j]
             left += 1
         else:
             scores[table[slot]] += scores[j]
     for j in range(left):
-        slot = first_slot(met[j], 0, table.size)
-        while table[slot] != FREE:
-            table[slot] = FREE
-            slot = next_slot(slot, 0, table.size)
+        slot = _first_slot(met[j], table.size)
+        while table[slot] != _FREE:
+            table[slot] = _FREE
+            slot = (slot + 1) % table.size
     return left
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _first_slot(number: int, size: int) -> int:
+    """Where the search for a number begins: its hash, scaled to the size of the table."""
+    return (mixed_number(number, _HASH_BITS) * size) >> _HASH_BITS

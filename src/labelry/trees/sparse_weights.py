@@ -1,18 +1,23 @@
-"""Pruned linear node predictors f_s(x) = w_s'x + b_s of a tree.
+"""Pruned linear node predictors f_s(x) = w_s'x + b_s of a tree, in few bytes.
 
 The children of an inner node are scored together, so their weights form one chunk. A chunk is a
 hash table from a feature to its entries (child, weight): a feature of a query is looked up once
 for all siblings, and only what training left of the weights is stored or touched.
 
+The number of a feature, multiplied by an odd constant, is another number of as many bits. Its
+first bits are the number of a bucket of the chunk, the rest is kept, in two bytes, and tells the
+features of a bucket apart. A weight is a whole number of one byte, in units of its chunk.
+
 References
 ----------
 Etter, Zhong, Yu, Ying, Dhillon: Enterprise-scale search: accelerating inference for sparse
-extreme multi-label ranking trees, 2022 (chunks of siblings).
+extreme multi-label ranking trees, 2022 (chunks of siblings). Cleary: Compact hash tables using
+bidirectional linear probing, 1984 (the place of a key is a part of it).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -22,130 +27,232 @@ from scipy.sparse import csr_array
 from labelry.checks import StoredCheck
 from labelry.state import storable
 from labelry.trees.structure import Tree
-from labelry.trees.weights import check_slots
+from labelry.trees.weights import frozen
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 Ints = NDArray[np.integer]
 
-FREE = np.int32(-1)  # a slot without a feature
-_SPREAD = np.uint64(0x9E3779B1)  # multiplicative hashing
-_LOW_BITS = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+LEVELS = 127  # of the absolute value of a weight
+_SPREAD = 0x9E3779B1  # odd: multiplication by it can be undone
+_KEY_BITS = 16
+_FULL = 8  # most features of a bucket, on average
 
 
 @storable
-class SparseWeights(NamedTuple):
+class PackedWeights(NamedTuple):
     """One chunk per inner node, all chunks in flat arrays.
+
+    `n_heads` are the nodes up to the last inner one: those after it have no chunk.
 
     Attributes
     ----------
     bias : array (n_nodes,)
-    slot_start : array (n_nodes + 1,)
-        The hash table of node s is the slots ``slot_start[s]`` to ``slot_start[s + 1] - 1``.
-    feature : array (n_slots,)
-        Feature in a slot; -1 where it is free.
-    entry_start : array (n_slots + 1,)
-        The entries of a slot are ``entry_start[slot]`` to ``entry_start[slot + 1] - 1``.
+    scale : array (n_heads,)
+        What the weights of the chunk of a node are to be multiplied by.
+    shift : array (n_heads,)
+        Bits of a key: a chunk has ``2 ** (bits - shift)`` buckets, or none.
+    first_bucket : array (n_heads + 1,)
+        The buckets of node s are ``first_bucket[s]`` to ``first_bucket[s + 1] - 1``.
+    bucket : array (n_buckets + 1, 2)
+        First feature and first entry of a bucket.
+    key : array (n_found,)
+        Of each feature, what tells it apart in its bucket.
+    more : array (n_found,)
+        Entries of a feature, but one.
     child : array (n_entries,)
         Child of an entry: 0 for the first child of the node.
     weight : array (n_entries,)
+    bits : int
+        Of the number of a feature.
     """
 
     bias: F32
-    slot_start: I64
-    feature: I32
-    entry_start: Ints
+    scale: F32
+    shift: NDArray[np.uint8]
+    first_bucket: I64
+    bucket: Ints
+    key: NDArray[np.uint16]
+    more: Ints
     child: Ints
-    weight: F32
+    weight: NDArray[Any]
+    bits: int
 
     def check_stored(self, check: StoredCheck, tree: Tree, n_features: int) -> None:
-        """A ValueError unless every search for a feature ends, with children that the node has."""
-        for name in ("feature", "child"):
+        """A ValueError unless every feature has entries that are there, of children of the node."""
+        for name in ("bucket", "key", "child"):
             check.kind(name, getattr(self, name), np.ndarray)
-        n_slots, n_entries = self.feature.size, self.child.size
+        n_heads = _n_heads(tree)
+        n_buckets, n_found, n_entries = len(self.bucket) - 1, self.key.size, self.child.size
         check.array("bias", self.bias, tree.n_nodes)
-        check_slots(check, "feature", self.feature, self.slot_start, tree.n_nodes, n_features)
-        check.pointers("entry_start", self.entry_start, n_slots, n_entries)
-        check.array("child", self.child, n_entries, dtype=("uint16", "int32"))
-        check.array("weight", self.weight, n_entries)
-        if check.values:
-            first_entry = self.entry_start[self.slot_start]
-            check.within_parts("child", self.child, first_entry, np.diff(tree.first_child))
+        check.array("scale", self.scale, n_heads)
+        check.array("shift", self.shift, n_heads, dtype="uint8")
+        check.pointers("first_bucket", self.first_bucket, n_heads, n_buckets, dtype="int64")
+        check.array("bucket", self.bucket, n_buckets + 1, 2, dtype=("int32", "int64"))
+        check.array("key", self.key, n_found, dtype="uint16")
+        check.array("more", self.more, n_found, dtype=("uint8", "uint16", "int32"))
+        check.array("child", self.child, n_entries, dtype=("uint8", "uint16", "int32"))
+        check.array("weight", self.weight, n_entries, dtype=("int8", "float32"))
+        check.whole("bits", self.bits)
+        if self.bits != feature_bits(n_features):
+            raise ValueError(f"bits must be those of {n_features} features, got {self.bits}")
+        if not check.values:
+            return
+        sizes = np.diff(self.first_bucket)
+        if (self.shift > min(_KEY_BITS, self.bits)).any() or (
+            (sizes > 0) & (sizes != 1 << (self.bits - self.shift.astype(np.int64)))
+        ).any():
+            raise ValueError("shift must be that of the buckets of each node")
+        for column, (name, size) in enumerate((("features", n_found), ("entries", n_entries))):
+            check.pointers(
+                f"{name} of bucket", np.ascontiguousarray(self.bucket[:, column]), n_buckets, size
+            )
+        if n_found and self.more.min() < 0:
+            raise ValueError("more must not be negative")
+        ends = np.concatenate([[0], np.cumsum(self.more.astype(np.int64) + 1)])
+        if (ends[self.bucket[:, 0]] != self.bucket[:, 1]).any():
+            raise ValueError("more must add up to the entries of each bucket")
+        first_entry = self.bucket[self.first_bucket, 1]
+        check.within_parts("child", self.child, first_entry, np.diff(tree.first_child)[:n_heads])
+
+    def read_only(self) -> PackedWeights:
+        """The same arrays, which cannot be written to: kernels are compiled for this kind only."""
+        return PackedWeights._make((*frozen(*self[:-1]), self.bits))
 
     def chunk(self, tree: Tree, node: int, n_features: int) -> csr_array:
         """Weights of the children of a node, without bias, (n_features, n_children)."""
-        slots = slice(self.slot_start[node], self.slot_start[node + 1])
-        start = self.entry_start[self.slot_start[node] : self.slot_start[node + 1] + 1]
-        entries = slice(start[0], start[-1])
+        buckets = slice(self.first_bucket[node], self.first_bucket[node + 1] + 1)
+        first = self.bucket[buckets]
+        nodes = np.full(len(first) - 1, node)
+        found, entries = (slice(*first[[0, -1], column]) for column in (0, 1))
+        rows = np.repeat(self._features(nodes, first[:, 0], found), self.more[found] + np.int64(1))
         shape = (n_features, int(tree.first_child[node + 1] - tree.first_child[node]))
-        rows = np.repeat(self.feature[slots], np.diff(start))
-        return csr_array((self.weight[entries], (rows, self.child[entries])), shape=shape)
+        values = self.weight[entries] * self.scale[node]
+        return csr_array((values, (rows, self.child[entries])), shape=shape)
 
     def by_node(self, tree: Tree, n_features: int) -> csr_array:
         """Weights of every node, without bias, (n_nodes, n_features)."""
-        per_chunk = self.entry_start[self.slot_start[1:]] - self.entry_start[self.slot_start[:-1]]
-        nodes = np.repeat(tree.first_child[: len(per_chunk)], per_chunk) + self.child
-        features = np.repeat(self.feature, np.diff(self.entry_start))
-        shape = (tree.n_nodes, n_features)
-        return csr_array((self.weight, (nodes, features)), shape=shape)
+        heads = np.arange(len(self.scale))
+        nodes = np.repeat(heads, np.diff(self.first_bucket))  # of each bucket
+        features = self._features(nodes, self.bucket[:, 0], slice(None))
+        of_entry = np.repeat(heads, np.diff(self.bucket[self.first_bucket, 1]))
+        children = tree.first_child[of_entry] + self.child
+        columns = np.repeat(features, self.more + np.int64(1))
+        values = self.weight * self.scale[of_entry]
+        return csr_array((values, (children, columns)), shape=(tree.n_nodes, n_features))
+
+    def _features(self, nodes: Ints, first: Ints, found: slice) -> I64:
+        """Numbers of the features in consecutive buckets, of these nodes."""
+        within = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)
+        mixed = np.repeat(within << self.shift[nodes].astype(np.int64), np.diff(first))
+        mixed |= self.key[found]
+        return (mixed * pow(_SPREAD, -1, 1 << self.bits)) & ((1 << self.bits) - 1)
 
 
 class Chunk(NamedTuple):
-    """The weights of the children of one node; as in `SparseWeights`, counted from zero."""
+    """The weights of the children of one node; as in `PackedWeights`, counted from zero."""
 
-    feature: I32
-    entry_start: I64
+    shift: int
+    bucket: I64
+    key: NDArray[np.uint16]
+    more: I32
     child: I32
     weight: F32
 
 
+def feature_bits(n_features: int) -> int:
+    """Bits of the numbers of so many features.
+
+    >>> [feature_bits(n) for n in (1, 2, 3, 1024, 1025)]
+    [0, 1, 2, 10, 11]
+    """
+    return max(n_features - 1, 0).bit_length()
+
+
 def pack_chunk(feature: I32, child: I32, weight: F32, n_features: int) -> Chunk:
     """The chunk of a list of weights, given by feature and child in any order."""
-    n_unique = _count_distinct(feature, np.zeros(n_features, dtype=np.bool_))
-    # Two thirds full: few collisions, and a free slot ends each search.
-    table = np.full(n_unique + n_unique // 2 + 1 if n_unique else 0, FREE, dtype=np.int32)
-    entry_start = np.zeros(len(table) + 1, dtype=np.int64)
-    entries = Chunk(table, entry_start, np.empty_like(child), np.empty_like(weight))
-    if n_unique:
-        _fill_chunk(feature, child, weight, *entries)
-    return entries
+    bits = feature_bits(n_features)
+    found, counts = _counted(feature, np.zeros(n_features, dtype=np.int32))
+    needed = max(-(-len(found) // _FULL) - 1, 0).bit_length()
+    shift = bits - min(max(needed, bits - _KEY_BITS), bits)
+    n_buckets = 1 << (bits - shift) if len(found) else 0
+    bucket = np.zeros((n_buckets + 1, 2), dtype=np.int64)
+    key = np.empty(len(found), dtype=np.uint16)
+    more = np.empty(len(found), dtype=np.int32)
+    packed = Chunk(shift, bucket, key, more, np.empty_like(child), np.empty_like(weight))
+    if n_buckets:
+        _fill_chunk(feature, child, weight, found, counts, bits, *packed)
+    return packed
 
 
-def join_chunks(tree: Tree, chunks: dict[int, Chunk], bias: F32) -> SparseWeights:
+def join_chunks(
+    tree: Tree, chunks: dict[int, Chunk], bias: F32, n_features: int, *, exact: bool = False
+) -> PackedWeights:
     """The weights of a tree from the chunks of its inner nodes; nodes without one only have bias.
 
-    Numbers are stored in the smallest type that holds them.
+    Weights are rounded to one byte, unless they are to stay `exact`. Numbers are stored in the
+    smallest type that holds them.
     """
+    n_heads = _n_heads(tree)
     order = sorted(chunks)
     parts = [chunks[s] for s in order]
-    n_slots = np.zeros(tree.n_nodes + 1, dtype=np.int64)
-    n_slots[1 + np.array(order)] = [len(part.feature) for part in parts]
-    n_entries = np.concatenate([[0], *(np.diff(part.entry_start) for part in parts)])
-    entry_start = np.cumsum(n_entries)
-    small = np.diff(tree.first_child).max() <= 1 << 16
-    few = entry_start[-1] < 1 << 31
-    return SparseWeights(
+    scale, shift = np.ones(n_heads, dtype=np.float32), np.zeros(n_heads, dtype=np.uint8)
+    n_buckets = np.zeros(n_heads + 1, dtype=np.int64)
+    shift[order] = [part.shift for part in parts]
+    n_buckets[1 + np.array(order)] = [len(part.bucket) - 1 for part in parts]
+    weights = [part.weight for part in parts]
+    if not exact:
+        largest = np.array([np.abs(w).max(initial=0) for w in weights], dtype=np.float32)
+        scale[order] = np.where(largest > 0, largest / np.float32(LEVELS), np.float32(1))
+        weights = [
+            np.rint(w / scale[s]).astype(np.int8) for s, w in zip(order, weights, strict=True)
+        ]
+    more = np.concatenate([part.more for part in parts])
+    widest = int(np.diff(tree.first_child).max()) - 1
+    return PackedWeights(
         bias,
-        np.cumsum(n_slots),
-        np.concatenate([part.feature for part in parts]),
-        entry_start.astype(np.int32 if few else np.int64),
-        np.concatenate(
-            [part.child for part in parts], dtype=np.uint16 if small else np.int32, casting="unsafe"
-        ),
-        np.concatenate([part.weight for part in parts]),
+        scale,
+        shift,
+        np.cumsum(n_buckets),
+        _joined_buckets([part.bucket for part in parts]),
+        np.concatenate([part.key for part in parts]),
+        more.astype(_small_type(int(more.max(initial=0)))),
+        np.concatenate([part.child for part in parts], dtype=_small_type(widest), casting="unsafe"),
+        np.concatenate(weights),
+        feature_bits(n_features),
     )
 
 
+def _n_heads(tree: Tree) -> int:
+    """Nodes up to the last inner one."""
+    return int(np.flatnonzero(tree.label < 0)[-1]) + 1
+
+
+def _small_type(largest: int) -> type[np.integer]:
+    return np.uint8 if largest < 1 << 8 else np.uint16 if largest < 1 << 16 else np.int32
+
+
+def _joined_buckets(parts: list[I64]) -> Ints:
+    """The buckets of all chunks, counted from the first; and where the last one ends."""
+    ends = np.concatenate([np.zeros((1, 2), dtype=np.int64), *(part[-1:] for part in parts)])
+    ends = np.cumsum(ends, axis=0)
+    joined = [part[:-1] + end for part, end in zip(parts, ends, strict=False)]
+    all_parts = np.concatenate([*joined, ends[-1:]])
+    return all_parts.astype(np.int32) if all_parts.max() < 1 << 31 else all_parts
+
+
 @njit(nogil=True, cache=True)
-def _count_distinct(feature: I32, seen: NDArray[np.bool_]) -> int:
+def _counted(feature: I32, counts: I32) -> tuple[I32, I32]:
+    """The features that there are, as they come, and how often each is there."""
+    found = np.empty(feature.size, dtype=np.int32)
     n = 0
     for f in feature:
-        if not seen[f]:
-            seen[f] = True
+        if counts[f] == 0:
+            found[n] = f
             n += 1
-    return n
+        counts[f] += 1
+    return found[:n].copy(), counts
 
 
 @njit(nogil=True, cache=True)
@@ -153,49 +260,58 @@ def _fill_chunk(
     feature: I32,
     child: I32,
     weight: F32,
-    table: I32,
-    entry_start: I64,
+    found: I32,
+    counts: I32,
+    bits: int,
+    shift: int,
+    bucket: I64,
+    key: NDArray[np.uint16],
+    more: I32,
     out_child: I32,
     out_weight: F32,
 ) -> None:
-    slot_of = np.empty(feature.size, dtype=np.int32)
+    """Put the features in order of their buckets, and the entries in order of the features."""
+    for f in found:
+        b = mixed_number(f, bits) >> shift
+        bucket[b + 1, 0] += 1
+        bucket[b + 1, 1] += counts[f]
+    for b in range(len(bucket) - 1):
+        bucket[b + 1] += bucket[b]
+    place = bucket[:, 0].copy()
+    entry = bucket[:, 1].copy()
+    for f in found:
+        mixed = mixed_number(f, bits)
+        b = mixed >> shift
+        key[place[b]] = mixed & ((1 << shift) - 1)
+        more[place[b]] = counts[f] - 1
+        place[b] += 1
+        counts[f], entry[b] = entry[b], entry[b] + counts[f]  # from now on, its next entry
     for e in range(feature.size):
-        slot = first_slot(feature[e], 0, table.size)
-        while table[slot] != FREE and table[slot] != feature[e]:
-            slot = next_slot(slot, 0, table.size)
-        table[slot] = feature[e]
-        slot_of[e] = slot
-        entry_start[slot + 1] += 1
-    for j in range(table.size):
-        entry_start[j + 1] += entry_start[j]
-    place = entry_start[:-1].copy()
-    for e in range(feature.size):
-        at = place[slot_of[e]]
-        place[slot_of[e]] += 1
+        at = counts[feature[e]]
+        counts[feature[e]] += 1
         out_child[at] = child[e]
         out_weight[at] = weight[e]
 
 
 @njit(nogil=True, cache=True, inline="always")
-def first_slot(feature: int, first: int, last: int) -> np.int64:
-    """Where the search for a feature begins: its hash, scaled to the size of the table."""
-    mixed = (np.uint64(feature) * _SPREAD) & _LOW_BITS
-    return first + np.int64((mixed * np.uint64(last - first)) >> _HALF)
+def mixed_number(feature: int, bits: int) -> int:
+    """Another number of as many bits, of which the first are spread evenly."""
+    return (int(feature) * _SPREAD) & ((1 << bits) - 1)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def next_slot(slot: np.int64, first: int, last: int) -> np.int64:
-    return slot + 1 if slot + 1 < last else np.int64(first)
+def bucket_of(weights: PackedWeights, node: int, mixed: int) -> int:
+    """Number of the bucket in which a feature is, if the node has it."""
+    return int(weights.first_bucket[node]) + (mixed >> int(weights.shift[node]))
 
 
 @njit(nogil=True, cache=True)
-def find_slot(table: I32, first: int, last: int, feature: int) -> np.int64:
-    """Slot of a feature in the table from `first` to `last`; -1: none."""
-    if first == last:
-        return np.int64(-1)
-    slot = first_slot(feature, first, last)
-    while table[slot] != FREE:
-        if table[slot] == feature:
-            return slot
-        slot = next_slot(slot, first, last)
-    return np.int64(-1)
+def find_entries(weights: PackedWeights, b: int, key: int) -> tuple[int, int]:
+    """First entry of a feature, and the one after its last; equal if it is not in the bucket."""
+    entry = int(weights.bucket[b, 1])
+    for s in range(weights.bucket[b, 0], weights.bucket[b + 1, 0]):
+        after = entry + int(weights.more[s]) + 1
+        if weights.key[s] == key:
+            return entry, after
+        entry = after
+    return 0, 0
