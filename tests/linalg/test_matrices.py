@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import coo_array, csr_array, csr_matrix, random_array
+from scipy.sparse import coo_array, csr_array, csr_matrix, issparse, random_array
 
-from labelry.linalg.matrices import as_matrix, consecutive_rows, scaled_rows, summed, with_constant
+from labelry.linalg.matrices import (
+    as_matrix,
+    consecutive_rows,
+    main_rows,
+    scaled_rows,
+    summed,
+    with_constant,
+)
 from labelry.linalg.rows import Rows
 
 X = random_array(
@@ -79,3 +86,29 @@ def test_rows_of_any_size_get_unit_length(factor: float, dense: bool) -> None:
     assert_allclose(
         unit if dense else unit.toarray(), expected, atol=1e-4 if factor < 1e-38 else 1e-6
     )
+
+
+def main_rows_twin(A: np.ndarray, least: float, share: float) -> np.ndarray:
+    """Row by row, with numpy."""
+    out = np.zeros_like(A)
+    for i, row in enumerate(A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-30)):
+        bound = least
+        while (row[np.abs(row) >= bound] ** 2).sum() < share * (row**2).sum():
+            bound /= 2
+        out[i] = np.where(np.abs(row) >= bound, row, 0)
+    return out
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize(("least", "share"), [(0.3, 0.8), (0.05, 0.8), (0.9, 0.99), (0.0, 1.0)])
+def test_main_rows_are_their_twin(least: float, share: float, dense: bool) -> None:
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((40, 30)) ** 3 * (rng.random((40, 30)) < 0.6)
+    A[3] = 0  # a row of zeros,
+    A[4] = 1  # and one of small entries only
+    A = A.astype(np.float32)
+    found = main_rows(A if dense else csr_array(A), least, share)
+    assert issparse(found) != dense
+    found = found if dense else found.toarray()
+    assert_allclose(found, main_rows_twin(A, least, share), atol=1e-6)
+    assert (found[4] > 0).all()

@@ -39,11 +39,11 @@ def test_scores_are_probabilities(many: int, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_few_rows_are_all_learnt_from_and_many_spare_some(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    fit = LinearLabelTree._fit_rows
+    train = LinearLabelTree._train
     monkeypatch.setattr(
         LinearLabelTree,
-        "_fit_rows",
-        lambda self, rows, rng: (sizes.append(rows.n_rows), fit(self, rows, rng)),
+        "_train",
+        lambda self, rows, rng: (sizes.append(rows.n_rows), train(self, rows, rng)),
     )
     X = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
     y = np.arange(400) % 4

@@ -219,12 +219,12 @@ class LinearLabelTree(LabelRanker):
             with phase("label centroids"):
                 V = rows.sum_blocks(_centroids)
                 V = V if further is None else V + further
-            V = main_rows(V, _LEAST_ENTRY)
             rows.require(
                 _COPIES * 8 * (V.nnz if issparse(V) else V.size),
                 f"a tree of the centroids of {rows.n_labels:,} labels",
                 "give more memory, or another tree, such as rembrandt",
             )
+            V = main_rows(V, _LEAST_ENTRY)
         n_jobs = resolve_jobs(self.n_jobs)
         at_once = n_jobs if V is not None and len(depths) > 1 else 1
         tasks = [
