@@ -46,7 +46,8 @@ Entries: TypeAlias = tuple[I32, I32, F32]  # feature, child and weight
 
 _WORK = 1 << 20  # nonzeros times groups of children of a task: nodes with more are split
 _BATCH = 1 << 17  # the same, of a batch of small nodes
-_ROOT_SHARE = 0.4  # of C at a root, where all rows are losses against the same regulariser
+_ROOT_SHARE = 0.4  # of C at a root, where all rows are losses against the same regulariser,
+_ROOT_SHARE_OF_SEVERAL = 0.55  # and of several trees, whose mean overfits less
 _SHARE = 6  # of the memory: what the rows of a batch of nodes may take, and what weights may
 _NO_ROWS = -1.0  # intercept of a child that no row has: what others tend to on foreign rows
 
@@ -78,8 +79,8 @@ def train_linear(
     loss : {"squared_hinge", "logistic"}
         The second of four times the margin, so that margins of both mean the same.
     C : float
-        Weight of the losses against the regulariser, below a root two fifths of it; larger fits
-        the rows more closely.
+        Weight of the losses against the regulariser, below a root two fifths of it (of several
+        roots somewhat more); larger fits the rows more closely.
     prune : float
         Weights of at most this absolute value are dropped, and the others rounded to one byte;
         larger is smaller and faster. With 0 they stay as they are.
@@ -88,7 +89,8 @@ def train_linear(
     rounds : int, optional
         As of `labelry.linalg.dual_descent.Sweeps`.
     """
-    settings = _Settings(loss, C, tolerance, max_sweeps, rounds, np.float32(prune))
+    root_C = C * (_ROOT_SHARE if len(roots) == 1 else _ROOT_SHARE_OF_SEVERAL)
+    settings = _Settings(loss, C, root_C, tolerance, max_sweeps, rounds, np.float32(prune))
     inner = np.flatnonzero(tree.label < 0)
     nodes = inner[np.searchsorted(inner, roots[0]) :]  # not the root above several
     seeds = rng.integers(1, 2**31, size=len(nodes))
@@ -116,6 +118,7 @@ def train_linear(
 class _Settings(NamedTuple):
     loss: Loss
     C: float
+    root_C: float
     tolerance: float
     max_sweeps: int
     rounds: int | None
@@ -192,9 +195,8 @@ class _Trainer:
 
     def _train(self, node: int, children: I32, seed: int, last: bool) -> _Part:
         """Train some children of a node."""
-        loss, C, tolerance, max_sweeps, rounds, prune = self._settings
-        C *= _ROOT_SHARE if node in self._roots else 1.0
-        C, scale = _scaled_loss(loss, C)
+        loss, C, root_C, tolerance, max_sweeps, rounds, prune = self._settings
+        C, scale = _scaled_loss(loss, root_C if node in self._roots else C)
         rows, rows_of = self._rows(node), self._rows_of
         found = train_children(
             *self._local(rows), self._energy[rows], rows,
@@ -295,8 +297,8 @@ def _train_by_blocks(
             X, Y = X[mine], Y[mine]
         return X, csr_array(Y @ below)
 
-    loss, C, tolerance, max_sweeps, rounds, prune = settings
-    C, scale = _scaled_loss(loss, C * _ROOT_SHARE if is_root else C)
+    loss, C, root_C, tolerance, max_sweeps, rounds, prune = settings
+    C, scale = _scaled_loss(loss, root_C if is_root else C)
     starts = range(0, len(places), LANES)
     trained = train_by_blocks(
         rows.map_blocks(targets),
