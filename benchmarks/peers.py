@@ -4,7 +4,9 @@
 
 DATA holds a folder per dataset (or set LABELRY_DATA). A dataset such as bibtex:3 is a fifth of its
 training rows in place of the test rows, near-duplicates together, drawn with seed 3: more than one
-draw tells luck from a difference. Each tool is installed from PyPI into a
+draw tells luck from a difference. icd-10-cm and icd-10-cm-codes need no folder: phrases to be
+tagged with one of 1,763 categories, or of 46,881 codes, as words of the package simple-icd-10-cm
+(`pip install 'labelry[demo]'`). Each tool is installed from PyPI into a
 virtual environment of its own on first use, trains and predicts in a process of its own (see
 benchmarks/peer_tools), and is scored here. A tool that cannot be installed or fails is named in
 the table with the reason. Tables go to OUT/peers-DATASET.md and are printed.
@@ -36,11 +38,13 @@ from peer_tools.catalogue import NOTES, TOOLS, Tool
 from scipy.sparse import csr_matrix, save_npz
 
 from labelry import __version__
-from labelry.data import Dataset, read, write
+from labelry.data import Dataset, TextFeatures, read, write
+from labelry.data.icd import icd10cm
 from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import inverse_propensity, precision_at_k, psp_at_k
 
 DATASETS = "bibtex,delicious,deb-depends,wordnet-hypernym"
+PACKAGED = {"icd-10-cm": False, "icd-10-cm-codes": True}  # whether its labels are all codes
 RUNNERS = Path(__file__).parent / "peer_tools"
 CUTOFFS = (1, 3, 5)
 COLUMNS = {  # heading: measure and its format
@@ -241,10 +245,21 @@ def measure_all(data: Path, dataset: str, tools: list[str], resume: bool, bench:
 def load(data: Path, dataset: str) -> tuple[Dataset, Dataset]:
     """Rows to train with and rows to judge by, of unit length."""
     name, drawn, seed = dataset.partition(":")
-    train = read_scaled(data / name / "train.txt.gz")
-    if drawn:
-        return held_out(train, int(seed))
-    return train, read_scaled(data / name / "test.txt.gz")
+    if name in PACKAGED:
+        train, test = phrases(full_codes=PACKAGED[name])
+    else:
+        train, test = (read_scaled(data / name / f"{part}.txt.gz") for part in ("train", "test"))
+    return held_out(train, int(seed)) if drawn else (train, test)
+
+
+def phrases(full_codes: bool) -> tuple[Dataset, Dataset]:
+    """ICD-10-CM as tf-idf of the words of its phrases."""
+    found = icd10cm(full_codes=full_codes)
+    words = TextFeatures(min_df=2).fit(found.train.texts)
+    return tuple(  # type: ignore[return-value]
+        Dataset(part.Y, X=scaled_rows(words.transform(part.texts)))
+        for part in (found.train, found.test)
+    )
 
 
 def say(text: str) -> None:
@@ -280,14 +295,16 @@ def options() -> argparse.Namespace:
     add("--table-only", action="store_true", help="write the tables from results that are there")
     found = parser.parse_args()
     found.datasets, found.tools = found.datasets.split(","), found.tools.split(",")
-    if not found.data and not found.table_only:
+    packaged = all(name.partition(":")[0] in PACKAGED for name in found.datasets)
+    if not (found.data or found.table_only or packaged):
         parser.error("give the folder of the data, or set LABELRY_DATA")
     for name in found.tools:
         if name not in TOOLS:
             parser.error(f"unknown tool {name!r}; there are: {', '.join(TOOLS)}")
     for name in found.datasets:
         folder, drawn, seed = name.partition(":")
-        if not found.table_only and not (Path(found.data) / folder).is_dir():
+        there = found.table_only or folder in PACKAGED or (Path(found.data) / folder).is_dir()
+        if not there:
             parser.error(f"no folder {folder!r} in the folder of the data")
         if drawn and not seed.isdecimal():
             parser.error(f"the seed of held-out rows must be a whole number, got {name!r}")
@@ -300,7 +317,7 @@ def main() -> None:
     for dataset in asked.datasets:
         if not asked.table_only:
             tools = [name for name in asked.tools if TOOLS[name].is_there]
-            measure_all(Path(asked.data), dataset, tools, asked.resume, bench)
+            measure_all(Path(asked.data or "."), dataset, tools, asked.resume, bench)
         text = page(dataset, bench)
         print(f"{text}\n", flush=True)
         asked.out.mkdir(parents=True, exist_ok=True)

@@ -45,6 +45,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "rembrandt-lists": ("rembrandt", {"index": "approximate", "correction": True}),
     "rembrandt-linear": ("rembrandt", {"decoder": "least-squares"}),
     "linear-trees": ("linear-tree", {"n_trees": 2, "depth": 2}),
+    # Weights of one byte; "linear-tree" and "linear-trees" are of before.
+    "linear-tree-packed": ("linear-tree", {}),
+    "linear-trees-packed": ("linear-tree", {"n_trees": 2, "depth": 2}),
     "label-tree-sigmoid": ("label-tree", {"training": "siblings"}),
     "sleec-sparse": ("sleec", {"l1": 0.01, "n_clusters": 2, "n_learners": 2}),
     "blend-propensity": ("blend", {"objective": "propensity", "n_trees": 1, "embedding_dim": 4}),

@@ -86,6 +86,8 @@ TOOLS = {
             "delicious": {"lr": 0.05},
             "deb-depends": {"loss": "hs", "lr": 0.3},
             "wordnet-hypernym": {"loss": "hs", "lr": 0.6},
+            "icd-10-cm": {"loss": "hs", "lr": 0.6},  # not tried: as for wordnet
+            "icd-10-cm-codes": {"loss": "hs", "lr": 0.6},
         },
     ),
     "vowpalwabbit": Tool(

@@ -233,8 +233,12 @@ class LinearLabelTree(LabelRanker):
         ]
         if at_once == 1:
             return run(self._one_tree, tasks, 1)
+        trees = []
         with phase("trees", len(tasks), "trees") as advance:  # what threads do is not shown
-            return [tree for tree in stream(self._one_tree, tasks, at_once) if not advance(1)]
+            for tree in stream(self._one_tree, tasks, at_once):
+                trees.append(tree)
+                advance(1)
+        return trees
 
     def _one_tree(
         self, rows: Rows, V: Matrix | None, depth: int, rng: np.random.Generator, n_jobs: int

@@ -177,7 +177,7 @@ class _Trainer:
         yield (batch,)
 
     def _train_some(self, batch: list[_Task]) -> list[_Part]:
-        return [self._train(*task) for task in batch]
+        return [self._train(task) for task in batch]
 
     def _tasks(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[int, _Task]]:
         """Nodes with their children that have rows, after their work; large ones in parts."""
@@ -193,8 +193,9 @@ class _Trainer:
                 some = children[start : start + step]
                 yield work * -(-len(some) // LANES), _Task(node, some, seed, last)
 
-    def _train(self, node: int, children: I32, seed: int, last: bool) -> _Part:
+    def _train(self, task: _Task) -> _Part:
         """Train some children of a node."""
+        node, children, seed, last = task
         loss, C, root_C, tolerance, max_sweeps, rounds, prune = self._settings
         C, scale = _scaled_loss(loss, root_C if node in self._roots else C)
         rows, rows_of = self._rows(node), self._rows_of

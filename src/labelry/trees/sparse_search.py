@@ -53,11 +53,7 @@ def search_forest(
         Inner nodes kept at each level of a tree; larger is more accurate and slower.
     """
     shape = frozen(tree.first_child, tree.label, roots)
-    model = (
-        *shape,
-        weights.read_only(),
-        int(min(beam_width, tree.n_nodes)),
-    )
+    model = (*shape, weights.read_only(), int(min(beam_width, tree.n_nodes)))
     return best_labels(search_rows, X, k, model, n_jobs)
 
 
