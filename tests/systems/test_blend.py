@@ -70,6 +70,21 @@ def test_scores_are_calibrated_probabilities(model: Blend) -> None:
         assert abs(scores[:, :k].mean() - precision_at_k(Y, labels, k)) < 0.05
 
 
+@pytest.mark.parametrize(("single", "ranks"), [(0.3, "blend"), (0.8, "judge")])
+def test_where_most_labels_have_a_single_row_a_judge_ranks_alone(single: float, ranks: str) -> None:
+    X, Y = documents(1000)
+    rng = np.random.default_rng(0)
+    own = np.flatnonzero(rng.random(1000) < single)  # rows with nothing but a label of their own
+    Y = Y.toarray()
+    Y[own] = 0
+    more = np.zeros((1000, len(own)), dtype=np.float32)
+    more[own, np.arange(len(own))] = 1
+    fitted = Blend(**OPTIONS).fit(X, csr_array(np.hstack([Y, more])))
+    assert (fitted.judge_ is None) == (ranks == "blend")
+    assert ("blend" in fitted.held_out_ndcg_) == (ranks == "blend")
+    assert fitted.probabilities
+
+
 def test_where_a_judge_alone_is_better_it_ranks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = documents(200)
     worst = np.float32(-1.0)

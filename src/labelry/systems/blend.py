@@ -49,7 +49,8 @@ class Blend(LabelRanker):
     of the embedding and the centroids of the labels judge each candidate; and a small model,
     fitted on rows that none of them has seen, turns what they say into a probability. Choose it
     for accuracy: it is at least as good on held-out rows as the best of its parts, or else ranks
-    as that part does.
+    as that part does. So it does where most labels have a single row, and no name: rows held out
+    then tell about the few other labels only, and a re-ranker would prefer those.
 
     Parameters
     ----------
@@ -94,7 +95,8 @@ class Blend(LabelRanker):
     label_weights_ : array (n_labels,) or None
         Inverse propensities, for that objective.
     held_out_ndcg_ : dict
-        nDCG@5 on the held-out rows, of each judge by its name and of their "blend".
+        nDCG@5 on the held-out rows, of each judge by its name and of their "blend", if that may
+        rank.
 
     Notes
     -----
@@ -330,7 +332,8 @@ class Blend(LabelRanker):
                 return
             reranker, S = found
             scores = {name: _alone(judges, candidates, F, name) for name in judges.judges}
-            scores["blend"] = as_probabilities(S)
+            if judges.names is not None or _share_lost(Y, judges.counts) <= _HALF:
+                scores["blend"] = as_probabilities(S)
             k = min(5, candidates.shape[1])
             self.held_out_ndcg_ = {
                 name: ndcg_at_k(Y, best_candidates(candidates, S, k)[0], k)
@@ -411,6 +414,15 @@ class Blend(LabelRanker):
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must be at least 0 and below 1, got {self.held_out}")
         check_positive("similarity", self.similarity)
+
+
+def _share_lost(Y: csr_array, counts: NDArray[np.int32]) -> float:
+    """Share of the labels of these rows that no row has which the judges have seen.
+
+    >>> _share_lost(csr_array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]), np.array([7, 0, 0]))
+    0.5
+    """
+    return float((counts[Y.indices] == 0).mean()) if Y.nnz else 0.0
 
 
 def _alone(retrievers: Retrievers, candidates: Ints, F: F32, judge: str) -> F32:
