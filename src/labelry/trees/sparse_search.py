@@ -24,8 +24,8 @@ _ONE = np.float32(1.0)
 _FREE = np.int32(-1)  # a slot without a label
 _HASH_BITS = 32
 _ROUNDING = np.float32(1e-3)  # more than that of margins
-_SHARE = np.float32(0.5)  # of the score of the tenth label of a tree: below it, it is not heard
-_TEN = 10
+_SHARE = np.float32(0.5)  # of the score of the fifth label of a tree: below it, it is not heard
+_FIVE = 5
 _NORMAL = np.finfo(np.float32).tiny  # smaller scores have few digits
 
 
@@ -43,7 +43,7 @@ def search_forest(
 
     A leaf scores the product of ``1 / (1 + exp(-4 f))`` over its path. A label scores as the best
     of its leaves; with several roots the mean over their trees, with 0 where the search of a tree
-    does not come across it, or finds k (at least ten) labels that score twice as much.
+    does not come across it, or finds k (at least five) labels that score twice as much.
 
     Parameters
     ----------
@@ -133,8 +133,8 @@ def search_rows(
     met = np.empty(256, dtype=np.int32)  # labels of the leaves of several trees
     met_scores = np.empty(256, dtype=np.float32)
     table = np.full(1, _FREE, dtype=np.int32)
-    first_ten = np.empty(max(k, _TEN), dtype=np.int32)  # best leaves of one of several trees
-    ten_scores = np.empty(max(k, _TEN), dtype=np.float32)
+    first_five = np.empty(max(k, _FIVE), dtype=np.int32)  # best leaves of one of several trees
+    five_scores = np.empty(max(k, _FIVE), dtype=np.float32)
     for i in range(row0, row1):
         best, best_scores = labels[i], scores[i]
         n_best, n_met = 0, 0
@@ -142,14 +142,14 @@ def search_rows(
         if len(spans) < p1 - p0:
             spans = np.empty((2 * (p1 - p0), 2), dtype=np.int64)
         for root in roots:
-            nodes[0], paths[0], n_beam, n_ten = root, 1.0, 1, 0
+            nodes[0], paths[0], n_beam, n_five = root, 1.0, 1, 0
             while n_beam > 0:
                 n_next = 0
                 for b in range(n_beam):
                     node, path = nodes[b], paths[b]
                     if n_best == k and path < best_scores[0]:
                         break  # a path only gets worse, and so do the next ones
-                    if n_ten == ten_scores.size and path < _SHARE * ten_scores[0]:
+                    if n_five == five_scores.size and path < _SHARE * five_scores[0]:
                         break
                     if b + 1 < n_beam:
                         _fetch_buckets(indices, p0, p1, weights, nodes[b + 1])
@@ -163,9 +163,9 @@ def search_rows(
                     if roots.size == 1:
                         n_best = _push_leaves(f, n, path, first, label, best, best_scores, n_best)
                     else:
-                        n_met, n_ten = _note_leaves(
+                        n_met, n_five = _note_leaves(
                             f, n, path, first, label, met, met_scores, n_met,
-                            first_ten, ten_scores, n_ten,
+                            first_five, five_scores, n_five,
                         )  # fmt: skip
                 nodes, next_nodes = next_nodes, nodes
                 paths, next_paths = next_paths, paths
