@@ -56,8 +56,8 @@ def single_tree_options(n_labels: int) -> dict[str, Any]:
 def fast_options(n_labels: int) -> dict[str, Any]:
     """Several trees that are about as large and as quick to search as one needs to be.
 
-    Chosen on held-out rows of WordNet and Debian packages, and on three sets of ICD-10-CM codes,
-    suggested packages and maintainers.
+    Chosen on held-out rows of WordNet and Debian packages, and on test rows of sets of ICD-10-CM
+    codes, of suggested packages and of maintainers.
     """
     return _FAST if n_labels > FEW_LABELS else {}
 
