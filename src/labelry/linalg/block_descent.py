@@ -21,7 +21,6 @@ from scipy.sparse import csr_array
 
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import (
-    LOSSES,
     Loss,
     Sweeps,
     add_start,
@@ -168,7 +167,7 @@ class _Descent:
         """One sweep of a group over a block."""
         alpha, order = self._states[g * len(self._blocks) + block]
         problem = (X.indptr, X.indices, X.data, self._signs(g, rows_of), energy, *self._options)
-        hinge = self._loss == LOSSES[0]
+        hinge = self._loss == "squared_hinge"
         visit(self._sweeps[g], block, hinge, *problem, alpha, order, self._W[g])
 
     def _signs(self, g: int, rows_of: csr_array) -> NDArray[np.int8]:

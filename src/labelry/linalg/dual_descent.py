@@ -205,7 +205,7 @@ def descend(
     sweeps = new_sweeps(np.diff(bounds), max_sweeps, seed, rounds)
     problem = (indptr, indices, data, signs, energy, C, tolerance)
     alpha = starting_alpha(loss, len(signs), C)
-    descend_blocks(sweeps, bounds, loss == LOSSES[0], *problem, alpha, W)
+    descend_blocks(sweeps, bounds, loss == "squared_hinge", *problem, alpha, W)
     return sweeps.made
 
 

@@ -60,6 +60,7 @@ class SparseWeights(NamedTuple):
 
     def packed(self, tree: Tree, n_features: int) -> PackedWeights:
         """The same weights as they are searched now, to the last bit."""
+        # Asked again, as values need not have been looked at: a kernel counts by these.
         if self.feature.size and not -1 <= self.feature.min() <= self.feature.max() < n_features:
             raise ValueError(f"feature must be from -1 to {n_features - 1}")
         chunks = {}

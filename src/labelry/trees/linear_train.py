@@ -27,7 +27,7 @@ from scipy.sparse import csr_array, issparse
 
 from labelry.linalg import dual_descent
 from labelry.linalg.block_descent import Group, train_by_blocks
-from labelry.linalg.dual_descent import LOSSES, Loss, begun, bounds_of_blocks, descend_blocks
+from labelry.linalg.dual_descent import Loss, begun, bounds_of_blocks, descend_blocks
 from labelry.linalg.lanes import LANES, aligned_lanes
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import spans, stream
@@ -202,7 +202,7 @@ class _Trainer:
         found = train_children(
             *self._local(rows), self._energy[rows], rows,
             rows_of.indptr, rows_of.indices, children, np.int32(self._tree.first_child[node]),
-            loss == LOSSES[0], dual_descent.starting_alpha(loss, 1, C), C, tolerance,
+            loss == "squared_hinge", dual_descent.starting_alpha(loss, 1, C), C, tolerance,
             max_sweeps, rounds or dual_descent.NO_END, seed, dual_descent.BLOCK, scale, prune,
         )  # fmt: skip
         return _Part(*found[:3], children, found[3], node, last)

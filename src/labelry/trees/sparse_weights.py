@@ -173,7 +173,8 @@ def feature_bits(n_features: int) -> int:
 def pack_chunk(feature: I32, child: I32, weight: F32, n_features: int) -> Chunk:
     """The chunk of a list of weights, given by feature and child in any order."""
     bits = feature_bits(n_features)
-    found, counts = _counted(feature, np.zeros(n_features, dtype=np.int32))
+    counts = np.zeros(n_features, dtype=np.int32)
+    found = _count(feature, counts)
     needed = max(-(-len(found) // _FULL) - 1, 0).bit_length()
     shift = bits - min(max(needed, bits - _KEY_BITS), bits)
     n_buckets = 1 << (bits - shift) if len(found) else 0
@@ -243,8 +244,8 @@ def _joined_buckets(parts: list[I64]) -> Ints:
 
 
 @njit(nogil=True, cache=True)
-def _counted(feature: I32, counts: I32) -> tuple[I32, I32]:
-    """The features that there are, as they come, and how often each is there."""
+def _count(feature: I32, counts: I32) -> I32:
+    """The features that there are, as they come; to `counts` is added how often each is there."""
     found = np.empty(feature.size, dtype=np.int32)
     n = 0
     for f in feature:
@@ -252,7 +253,7 @@ def _counted(feature: I32, counts: I32) -> tuple[I32, I32]:
             found[n] = f
             n += 1
         counts[f] += 1
-    return found[:n].copy(), counts
+    return found[:n].copy()
 
 
 @njit(nogil=True, cache=True)
