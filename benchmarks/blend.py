@@ -30,7 +30,7 @@ from labelry.metrics import expected_calibration_error, inverse_propensity, psp_
 from labelry.metrics.matching import Matched
 from labelry.metrics.scoring import CALIBRATION_BINS, calibration_error, calibration_totals
 from labelry.systems.blend import Blend
-from labelry.systems.hold_out import first_of_groups, held_out_groups
+from labelry.systems.hold_out import few_of_groups, held_out_groups
 from labelry.systems.label_embedding import Rembrandt
 from labelry.systems.linear_tree import LinearLabelTree
 
@@ -46,7 +46,7 @@ def held_out(train: Dataset, seed: int = 0) -> tuple[Dataset, Dataset]:
     """The rows without a fifth, and of that those without near-duplicates among the others."""
     X, rng = scaled_rows(train.X), np.random.default_rng(seed)
     groups = held_out_groups(X, Blend().similarity, X.shape[0] // 5, rng)
-    parts = (np.flatnonzero(groups < 0), first_of_groups(groups))
+    parts = (np.flatnonzero(groups < 0), few_of_groups(groups))
     return tuple(Dataset(train.Y[rows], X=train.X[rows]) for rows in parts)  # type: ignore[return-value]
 
 
@@ -58,6 +58,12 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 def calibration(Y: csr_array, labels: np.ndarray, p: np.ndarray) -> str:
     """Expected calibration error, and that of hits drawn with the predicted probabilities."""
+    found, least = calibration_errors(Y, labels, p)
+    return f"{found:.1f} ({least:.1f})"
+
+
+def calibration_errors(Y: csr_array, labels: np.ndarray, p: np.ndarray) -> tuple[float, float]:
+    """Both in percent: the second is what probabilities that are right would have by chance."""
     rng = np.random.default_rng(0)
     p = np.where(labels < 0, 0, p)
     drawn = Matched(Y, labels, rng.random((20, *p.shape)) < p)
@@ -65,8 +71,7 @@ def calibration(Y: csr_array, labels: np.ndarray, p: np.ndarray) -> str:
         calibration_error(calibration_totals(replace(drawn, hits=hits), p, CALIBRATION_BINS))
         for hits in drawn.hits
     ]
-    found = expected_calibration_error(Y, labels, p)
-    return f"{100 * found:.1f} ({100 * float(np.mean(least)):.1f})"
+    return 100 * expected_calibration_error(Y, labels, p), 100 * float(np.mean(least))
 
 
 def line(data: str, name: str, model: LabelRanker, train: Dataset, test: Dataset) -> str:

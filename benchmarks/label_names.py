@@ -32,7 +32,7 @@ from labelry.metrics import (
     recall_at_k,
 )
 from labelry.systems.blend import Blend
-from labelry.systems.hold_out import first_of_groups, held_out_groups
+from labelry.systems.hold_out import few_of_groups, held_out_groups
 
 HIDDEN = 0.05  # share of the labels
 
@@ -64,7 +64,7 @@ def split(texts: Texts, test: bool) -> tuple[Dataset, Dataset]:
         return texts.train, texts.test
     X = scaled_rows(TextFeatures().fit_transform(texts.train.texts or []))
     groups = held_out_groups(X, Blend().similarity, X.shape[0] // 5, np.random.default_rng(0))
-    return texts.train.take(groups < 0), texts.train.take(first_of_groups(groups))
+    return texts.train.take(groups < 0), texts.train.take(few_of_groups(groups))
 
 
 class Fitted(NamedTuple):

@@ -27,7 +27,7 @@ from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import expected_calibration_error, precision_at_k
 from labelry.metrics.matching import match
 from labelry.systems.blend import Blend
-from labelry.systems.hold_out import first_of_groups, held_out_groups
+from labelry.systems.hold_out import few_of_groups, held_out_groups
 
 KINDS = "average,logistic,boosted,lightgbm,lambdarank"
 N_TREES, N_LEAVES, LEAF_CANDIDATES = 100, 15, 100  # as in labelry.decoders.rerank
@@ -84,7 +84,7 @@ def collect(folder: Path) -> tuple[Evidence, Evidence]:
     train = read(folder / "train.txt.gz")
     X, Y, rng = scaled_rows(train.X), train.Y, np.random.default_rng(0)
     groups = held_out_groups(X, Blend().similarity, min(X.shape[0] // 4, 20_000), rng)
-    seen, unseen = np.flatnonzero(groups < 0), first_of_groups(groups)
+    seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups)
     blend = Blend(n_jobs=1)
     judges = blend._fit_retrievers(X[seen], Y[seen], None, rng)
     parts = [part for _, *part in judges.judged(X[unseen], blend.n_candidates, 1)]

@@ -16,14 +16,30 @@ def drawn(truth: Calibration, n: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
     return scores, rng.random((n, 2)) < truth.probabilities(scores)
 
 
+def of_best(curve: Calibration, scores: np.ndarray) -> np.ndarray:
+    """Probabilities of scores each of which is the best of its row."""
+    return curve.probabilities(scores[:, None])[:, 0]
+
+
 def test_finds_the_curve_that_hits_were_drawn_from() -> None:
     truth = Calibration(1.3, 0.5, 0.4)
     found = fit_calibration(*drawn(truth))
     grid = np.linspace(0.01, 0.99, 50, dtype=np.float32)
-    assert_allclose(found.probabilities(grid), truth.probabilities(grid), atol=0.03)
+    assert_allclose(of_best(found, grid), of_best(truth, grid), atol=0.03)
     s = 0.3
     expected = expit(1.3 * np.log(s) - 0.5 * np.log(1 - s) + 0.4)
-    assert_allclose(truth.probabilities(np.float32([s])), expected, rtol=1e-5)
+    assert_allclose(of_best(truth, np.float32([s])), [expected], rtol=1e-5)
+
+
+def test_finds_what_it_means_to_be_behind_another() -> None:
+    truth = Calibration(0.5, 0.5, 0.4, share=1.5)
+    found = fit_calibration(*drawn(truth))
+    pairs = np.array([[s, s / 3] for s in np.linspace(0.1, 0.9, 9)], dtype=np.float32)
+    assert_allclose(found.probabilities(pairs), truth.probabilities(pairs), atol=0.03)
+    best = np.log(0.6) * 0.5 - np.log(0.4) * 0.5 + 0.4
+    other = np.log(0.2) * 0.5 - np.log(0.8) * 0.5 + 0.4 + 1.5 * np.log(0.2 / 0.6)
+    both = truth.probabilities(np.float32([[0.2, 0.6, -np.inf]]))
+    assert_allclose(both, [[expit(other), expit(best), -np.inf]], rtol=1e-5)
 
 
 @pytest.mark.parametrize("truth", [Calibration(-0.5, 1.0, 0.0), Calibration(-1.0, -1.0, 0.0)])
@@ -31,7 +47,10 @@ def test_the_order_of_scores_stays_whatever_the_hits(truth: Calibration) -> None
     found = fit_calibration(*drawn(truth))
     assert found.low >= 0
     assert found.high >= 0
-    assert (np.diff(found.probabilities(np.linspace(0, 1, 100, dtype=np.float32))) >= 0).all()
+    assert found.share >= 0
+    grid = np.linspace(0, 1, 100, dtype=np.float32)
+    assert (np.diff(of_best(found, grid)) >= 0).all()
+    assert (np.diff(found.probabilities(grid)) >= 0).all()  # all in one row
 
 
 def test_bends_where_no_smooth_curve_fits() -> None:
@@ -40,8 +59,8 @@ def test_bends_where_no_smooth_curve_fits() -> None:
     truth = np.where(scores < 0.5, 0.1, 0.3 + 0.4 * scores)  # a step, with a slope after it
     found = fit_calibration(scores, rng.random(scores.shape) < truth)
     grid = np.array([0.1, 0.3, 0.6, 0.75, 0.9], dtype=np.float32)
-    assert_allclose(found.probabilities(grid), [0.1, 0.1, 0.54, 0.6, 0.66], atol=0.03)
-    fine = found.probabilities(np.linspace(0.01, 0.99, 200, dtype=np.float32))
+    assert_allclose(of_best(found, grid), [0.1, 0.1, 0.54, 0.6, 0.66], atol=0.03)
+    fine = of_best(found, np.linspace(0.01, 0.99, 200, dtype=np.float32))
     assert (np.diff(fine) > 0).all()  # the order is strict
 
 

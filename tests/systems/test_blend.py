@@ -103,7 +103,7 @@ def test_where_a_judge_alone_is_better_it_ranks_alone(monkeypatch: pytest.Monkey
     assert model.judge_ == best
     _, candidates, F = next(model.retrievers_.judged(blend.scaled_rows(X), 30, 1))
     scores = np.where(candidates >= 0, F[..., 3 * JUDGES.index(best)], -np.inf)
-    expected = model.calibration_.probabilities(scores.max(axis=1))
+    expected = model.calibration_.probabilities(scores).max(axis=1)
     assert_array_equal(model.topk_ids(X, 1)[1][:, 0], expected)
     assert abs(expected.mean() - precision_at_k(Y, model.topk_ids(X, 1)[0], 1)) < 0.2
 

@@ -1,4 +1,4 @@
-"""The calibrated tree: rows that are held out, and that no label is lost."""
+"""The calibrated tree: its probabilities, rows that are held out, and that no label is lost."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from labelry.data.labels import label_counts
 from labelry.linalg.matrices import scaled_rows
-from labelry.linalg.rows import Rows
 from labelry.metrics import expected_calibration_error
 from labelry.systems import calibrated_tree as module
-from labelry.systems.calibrated_tree import CalibratedTree, _without_lost_labels
+from labelry.systems.calibrated_tree import CalibratedTree
 from labelry.systems.linear_tree import LinearLabelTree
 
 
@@ -24,9 +22,11 @@ def rows(n: int, seed: int = 0) -> tuple[np.ndarray, csr_array]:
     return X.astype(np.float32), csr_array(np.eye(10, dtype=np.float32)[labels])
 
 
-@pytest.mark.parametrize("many", [200, 20_000])
-def test_scores_are_probabilities(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MANY_ROWS", many)
+@pytest.mark.parametrize("held_out", [(100, 5000), (1000, 5000)])
+def test_scores_are_probabilities(
+    held_out: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_HELD_OUT", held_out)
     X, Y = rows(2000)
     model = CalibratedTree(n_jobs=1).fit(X, Y)
     new_X, new_Y = rows(4000, seed=1)
@@ -37,35 +37,47 @@ def test_scores_are_probabilities(many: int, monkeypatch: pytest.MonkeyPatch) ->
     assert error < min(0.03, 0.7 * raw)
 
 
-def test_few_rows_are_all_learnt_from_and_many_spare_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
+def test_classifiers_that_missed_many_rows_are_trained_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained = []
     train = LinearLabelTree._train
-    monkeypatch.setattr(
-        LinearLabelTree,
-        "_train",
-        lambda self, rows, rng: (sizes.append(rows.n_rows), train(self, rows, rng)),
-    )
-    X = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
-    y = np.arange(400) % 4
-    CalibratedTree(n_jobs=1).fit(X, y)
-    assert sizes == [300, 400]
-    monkeypatch.setattr(module, "_MANY_ROWS", 400)
-    monkeypatch.setattr(module, "_SPARED", (30, 60))
-    sizes.clear()
-    CalibratedTree(n_jobs=1).fit(X, y)
-    assert sizes == [370]
-    sizes.clear()
+
+    def noted(self, rows, rng, chosen=None) -> None:
+        trained.append((rows.n_rows, None if chosen is None else int(chosen.sum())))
+        train(self, rows, rng, chosen)
+
+    monkeypatch.setattr(LinearLabelTree, "_train", noted)
+    monkeypatch.setattr(module, "_HELD_OUT", (60, 60))
+    y = np.append(np.arange(1160) % 4, np.arange(4, 44))  # forty labels have one row
+    X = np.eye(44, dtype=np.float32)[y] + np.float32(0.01)
+    model = CalibratedTree(n_jobs=1).fit(X, y)
+    (first, none), (then, chosen) = trained
+    assert (first, none, then) == (1140, None, 1200)
+    assert 0 < chosen < 10  # rare labels only, those with a row that was held out
+    assert (model.predict(X) == y).all()  # none is lost
+    trained.clear()
+    CalibratedTree(n_jobs=1).fit(X[:200], y[:200])
+    assert trained == [(150, None), (200, 5)]  # a quarter of each label, and of all
+    trained.clear()
     few = CalibratedTree(n_jobs=1).fit(X[:50], y[:50])
-    assert sizes == [50]
+    assert trained == [(50, None)]
     assert few.calibration_ is None
     assert not few.probabilities
 
 
-def test_rows_of_labels_that_would_be_lost() -> None:
-    Y = csr_array(np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=np.float32))
-    held_out = np.array([False, True, True, True])
-    few, counts = Rows(Y, Y), label_counts(Y)
-    kept = _without_lost_labels(few, held_out, counts)
-    assert kept.tolist() == [False, False, False, True]  # the others have all rows of label 1
-    one = np.array([False, True, False, False])
-    assert _without_lost_labels(few, one, counts).tolist() == one.tolist()
+def test_a_list_of_labels_is_calibrated_on_labels_that_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    y = np.append(np.repeat(np.arange(60), 3), np.arange(60, 300))  # most have one row
+    words = np.hstack([np.eye(60)[y % 60], np.eye(300)[y]])  # five labels share a word
+    X, new = (words + rng.random(words.shape) / 9 for _ in range(2))
+
+    def too_modest() -> float:
+        labels, scores = CalibratedTree(n_jobs=1).fit(X, y).predict_topk(new, 1)
+        return float((labels[:, 0] == y).mean() - scores.mean())
+
+    assert abs(too_modest()) < 0.1
+    monkeypatch.setattr(module, "as_rows_to_come", lambda Y, counts: np.arange(Y.shape[0]))
+    assert too_modest() > 0.3

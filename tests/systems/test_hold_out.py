@@ -9,7 +9,13 @@ from scipy.sparse import csr_array, random_array
 
 from labelry.linalg.matrices import scaled_rows
 from labelry.systems import hold_out
-from labelry.systems.hold_out import first_of_groups, held_out_groups, near_duplicates
+from labelry.systems.hold_out import (
+    as_rows_to_come,
+    few_of_groups,
+    held_out_groups,
+    mostly_lost,
+    near_duplicates,
+)
 
 
 def in_pairs(n: int, seed: int = 0) -> csr_array:
@@ -62,7 +68,7 @@ def test_groups_of_drawn_rows_are_whole(seed: int) -> None:
     S = (X @ X.T).toarray()
     found = held_out_groups(X, 0.8, 100, np.random.default_rng(seed))
     assert 90 <= (found >= 0).sum() <= 100
-    leaders = first_of_groups(found)
+    leaders = few_of_groups(found)
     assert_array_equal(leaders, np.unique(found[found >= 0]))
     assert (S[leaders][:, found < 0] < 0.8 + 1e-5).all()
     for leader in leaders:
@@ -79,3 +85,26 @@ def test_drawn_rows_of_a_large_group_stay() -> None:
     dense = held_out_groups(X.toarray(), 0.8, 6, np.random.default_rng(0))
     assert (dense >= 0).sum() == 6
     assert not (held_out_groups(X, 0.8, 0, np.random.default_rng(0)) >= 0).any()
+
+
+def test_few_rows_of_each_group() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.full(40, -1)
+    for first in (3, 10, 20):
+        groups[rng.choice(np.flatnonzero(groups < 0)[first:], 5, replace=False)] = first
+    for most in (1, 2, 5, 9):
+        expected = [np.flatnonzero(groups == g)[:most] for g in (3, 10, 20)]
+        assert_array_equal(few_of_groups(groups, most), np.sort(np.concatenate(expected)))
+    assert few_of_groups(np.full(3, -1)).size == 0
+
+
+def test_rows_of_lost_labels_count_unless_they_are_most() -> None:
+    Y = csr_array(np.eye(4, dtype=np.float32))
+    sample, some_list = np.array([3, 0, 2, 0]), np.array([3, 0, 0, 0])
+    assert not mostly_lost(Y, sample)
+    assert as_rows_to_come(Y, sample).tolist() == [0, 1, 2, 3]
+    assert mostly_lost(Y, some_list)
+    assert as_rows_to_come(Y, some_list).tolist() == [0]
+    none = np.zeros(4, dtype=int)
+    assert as_rows_to_come(Y, none).tolist() == [0, 1, 2, 3]  # better than nothing
+    assert not mostly_lost(csr_array((2, 4)), none)

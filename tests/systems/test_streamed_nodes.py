@@ -64,9 +64,10 @@ def shards(dataset: Dataset, sharded: Callable[[Dataset, int], Shards]) -> Shard
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several blocks in a root, some rows to spare, none of them near-duplicates."""
+    """Several blocks in a root, few rows held out, no near-duplicates, some nodes trained again."""
     monkeypatch.setattr(dual_descent, "BLOCK", 2000)
-    monkeypatch.setattr(calibrated_tree, "_MANY_ROWS", 200)
+    monkeypatch.setattr(calibrated_tree, "_HELD_OUT", (25, 50))
+    monkeypatch.setattr(calibrated_tree, "_MUCH", 0.1)
     monkeypatch.setattr(calibrated_tree, "_SIMILARITY", 1.1)
 
 

@@ -11,7 +11,7 @@ from sklearn.svm import LinearSVC
 
 from labelry.linalg.rows import Rows
 from labelry.trees import Tree, random_tree
-from labelry.trees.linear_train import gather_rows, large_weights, train_linear
+from labelry.trees.linear_train import Again, gather_rows, large_weights, train_linear
 from labelry.trees.shallow import side_by_side
 from labelry.trees.sparse_weights import LEVELS, PackedWeights
 
@@ -65,6 +65,27 @@ def test_a_child_is_set_against_its_siblings_on_the_rows_of_their_parent(
                 model.fit(X[rows].toarray(), y)
                 assert_allclose(factor * W[:, c], model.coef_[0], atol=2e-3)
                 assert_allclose(factor * weights.bias[first + c], model.intercept_[0], atol=2e-3)
+
+
+@pytest.mark.parametrize("prune", [0.0, 0.1])
+def test_some_are_trained_again_and_the_others_stay(prune: float) -> None:
+    X, Y = problem()
+    tree = random_tree(50, branching=5, depth=2, rng=np.random.default_rng(0))
+    before, after = (
+        train(X[rows], Y[rows], tree, prune=prune).by_node(tree, 40)
+        for rows in (np.arange(100), np.arange(150))
+    )
+    some = train(X[:100], Y[:100], tree, prune=prune)
+    chosen = np.random.default_rng(1).random(tree.n_nodes) < 0.3
+    chosen[tree.first_child[2] : tree.first_child[3]] = False  # a node with nothing to do
+    mixed = train(X, Y, tree, prune=prune, again=Again(some, chosen))
+    expected = np.where(chosen[:, None], after.toarray(), before.toarray())
+    atol = 2e-3 if prune == 0 else 0.05  # one byte each, and weights at the edge of pruning
+    assert_allclose(mixed.by_node(tree, 40).toarray(), expected, atol=max(atol, prune + 0.01))
+    assert (np.abs(mixed.by_node(tree, 40).toarray() - expected) < atol).mean() > 0.98
+    none = train(X, Y, tree, prune=prune, again=Again(some, np.zeros_like(chosen)))
+    for ours, theirs in zip(none, some, strict=True):
+        assert_array_equal(ours, theirs)
 
 
 def test_pruning_drops_the_small_weights_only() -> None:

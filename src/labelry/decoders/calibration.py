@@ -17,7 +17,7 @@ from labelry.state import storable
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
-_CALIBRATED = 10  # best labels of a row that the curve is fitted to
+CALIBRATED = 10  # best labels of a row that the curve is fitted to
 _LEAST = 1e-6  # distance from 0 and 1 below which scores say nothing more
 _MOST_BENDS = 50
 _PER_BEND = 100  # true labels for each bend of the curve, on average, at least
@@ -29,18 +29,20 @@ _NO_BENDS = np.empty(0)
 
 @storable
 class Calibration(NamedTuple):
-    """A smooth curve of three numbers, which needs few rows, bent to what many rows say.
+    """A smooth curve of four numbers, which needs few rows, bent to what many rows say.
 
-    The curve is ``f(s) = low log s - high log(1 - s) + intercept`` for a score s. The log odds are
-    f(s), moved by the straight lines between the bends; before the first bend and after the last
-    they are moved as there. `low` and `high` are not negative and the bends do not fall, so the
-    order of the scores stays.
+    The curve is ``f(s) = low log s - high log(1 - s) + share log(s / best) + intercept`` for a
+    score s in a row whose best score is `best`: where a row has one label or a few, those that are
+    behind another are less probable than their own score says. The log odds are f(s), moved by
+    the straight lines between the bends; before the first bend and after the last they are moved as
+    there. No factor is negative and the bends do not fall, so the order of a row stays.
 
     Attributes
     ----------
     low, high, intercept : float
     at, log_odds : array (n_bends,)
         f(s) of each bend, ascending, and the log odds there.
+    share : float
 
     References
     ----------
@@ -53,19 +55,20 @@ class Calibration(NamedTuple):
     intercept: float
     at: F64 = _NO_BENDS
     log_odds: F64 = _NO_BENDS
+    share: float = 0.0
 
     def check_stored(self, check: StoredCheck) -> None:
         """A ValueError unless it is a curve."""
-        for name in ("low", "high", "intercept"):
+        for name in ("low", "high", "intercept", "share"):
             check.number(name, getattr(self, name))
         check.kind("at", self.at, np.ndarray)
         for name in ("at", "log_odds"):
             check.array(name, getattr(self, name), self.at.size, dtype="float64")
 
     def probabilities(self, scores: F32) -> F32:
-        """Of scores; minus infinity (no label) stays."""
-        low, high = _logarithms(scores)
-        f = self.low * low + self.high * high + self.intercept
+        """Of scores (n, m), the best of each row among them; minus infinity (no label) stays."""
+        low, high, share = _logarithms(scores)
+        f = self.low * low + self.high * high + self.share * share + self.intercept
         if len(self.at):
             beyond = f - np.clip(f, self.at[0], self.at[-1])
             f = np.interp(f, self.at, self.log_odds) + beyond
@@ -83,20 +86,19 @@ def fit_calibration(scores: F32, hits: NDArray[np.bool_]) -> Calibration | None:
     scores, hits : arrays (n, m)
         Scores, minus infinity where there is no label, and which of the labels are true.
     """
-    places, scores = topk(scores, min(_CALIBRATED, scores.shape[1]))
+    places, scores = topk(scores, min(CALIBRATED, scores.shape[1]))
     hits = np.take_along_axis(hits, np.maximum(places, 0), axis=1)
     listed = np.isfinite(scores)
-    A, true = np.stack(_logarithms(scores[listed]), axis=-1), hits[listed]
+    A, true = np.stack(_logarithms(scores), axis=-1)[listed], hits[listed]
     if true.all() or not true.any():
         return None
-    kept = np.ones(2, dtype=bool)
+    kept = np.ones(A.shape[1], dtype=bool)
     while True:
         model = LogisticRegression(solver="newton-cholesky").fit(A * kept, true)
         if (model.coef_ >= 0).all():
-            low, high = model.coef_[0].tolist()
-            return Calibration(
-                low, high, float(model.intercept_[0]), *_bends(model.decision_function(A), true)
-            )
+            low, high, share = model.coef_[0].tolist()
+            bends = _bends(model.decision_function(A), true)
+            return Calibration(low, high, float(model.intercept_[0]), *bends, share)
         kept &= model.coef_[0] > 0  # a curve that falls is noise: without that part of it
 
 
@@ -125,6 +127,8 @@ def _bends(f: F64, true: NDArray[np.bool_]) -> tuple[F64, F64]:
     return at, log_odds[different]
 
 
-def _logarithms(scores: F32) -> tuple[F64, F64]:
+def _logarithms(scores: F32) -> tuple[F64, F64, F64]:
+    """Of scores (n, m), of what is left to 1 (negative), and of the share of the row's best."""
     s = np.minimum(np.maximum(scores.astype(np.float64), _LEAST), 1 - _LEAST)
-    return np.log(s), -np.log1p(-s)
+    low = np.log(s)
+    return low, -np.log1p(-s), low - low.max(axis=-1, keepdims=True, initial=np.log(_LEAST))

@@ -22,7 +22,13 @@ from labelry.linalg.parallel import resolve_jobs, run
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match
 from labelry.progress import phase
-from labelry.systems.hold_out import first_of_groups, held_out_groups
+from labelry.systems.hold_out import (
+    CALIBRATED_OF_GROUP,
+    as_rows_to_come,
+    few_of_groups,
+    held_out_groups,
+    mostly_lost,
+)
 from labelry.systems.new_labels import encoded_again, further_classes, name_features
 from labelry.systems.objectives import (
     OBJECTIVES,
@@ -251,14 +257,12 @@ class Blend(LabelRanker):
         n_wanted = min(int(self.held_out * X.shape[0]), _MOST_ROWS)
         with phase("near-duplicates"):
             groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
-        seen, unseen = np.flatnonzero(groups < 0), first_of_groups(groups)
-        if len(unseen) < _FEW_ROWS:  # better than nothing
-            unseen = np.flatnonzero(groups >= 0)
+        seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups, CALIBRATED_OF_GROUP)
         judges = None
         if len(unseen) >= _FEW_ROWS:
             further = lost_centroids(X, Y, groups >= 0)
             judges = self._fit_retrievers(X[seen], Y[seen], names, rng, further=further)
-            self._fit_reranker(judges, X[unseen], Y[unseen], rng)
+            self._fit_reranker(judges, X[unseen], Y[unseen], groups[unseen], rng)
         self._set_retrievers(self._fit_retrievers(X, Y, names, rng, before=judges))
 
     def _partial_fit(self, X: Matrix, Y: csr_array) -> None:
@@ -316,9 +320,14 @@ class Blend(LabelRanker):
         judges: Retrievers,
         X: Matrix,
         Y: csr_array,
+        groups: NDArray[np.int32],
         rng: np.random.Generator,
     ) -> None:
-        """Fit the re-ranker to rows that the judges have not seen, if it is better than each."""
+        """Fit the re-ranker to rows that the judges have not seen, if it is better than each.
+
+        `groups` are those of near-duplicates among the rows. To learn and to compare there is one
+        row of each; probabilities are right for all of them.
+        """
         parts = []
         with phase("candidates", X.shape[0], "rows") as advance:
             for _, *part in judges.judged(X, self.n_candidates, resolve_jobs(self.n_jobs)):
@@ -327,23 +336,27 @@ class Blend(LabelRanker):
         candidates, F = (np.concatenate(part) for part in zip(*parts, strict=True))
         hits = match(Y, candidates).hits
         with phase("re-ranker"):
-            found = self._rerankers(judges, candidates, F, hits, rng)
+            first = np.zeros(len(groups), dtype=bool)
+            first[np.unique(groups, return_index=True)[1]] = True
+            if first.sum() < _FEW_ROWS:  # better than nothing
+                first[:] = True
+            found = self._rerankers(judges, candidates, F, hits, groups, first, rng)
             if found is None:
                 return
             reranker, S = found
             scores = {name: _alone(judges, candidates, F, name) for name in judges.judges}
-            if judges.names is not None or _share_lost(Y, judges.counts) <= _HALF:
+            if judges.names is not None or not mostly_lost(Y, judges.counts):
                 scores["blend"] = as_probabilities(S)
             k = min(5, candidates.shape[1])
             self.held_out_ndcg_ = {
-                name: ndcg_at_k(Y, best_candidates(candidates, S, k)[0], k)
+                name: ndcg_at_k(Y[first], best_candidates(candidates[first], S[first], k)[0], k)
                 for name, S in scores.items()
             }
             best = max(scores, key=self.held_out_ndcg_.__getitem__)
             self.judge_ = None if best == "blend" else best
             self.reranker_ = reranker if best == "blend" else None
-            if best != "blend":
-                self.calibration_ = fit_calibration(scores[best], hits)
+            like = as_rows_to_come(Y, judges.counts)
+            self.calibration_ = fit_calibration(scores[best][like], hits[like])
             if self.objective == "f1":
                 self.threshold_ = f1_threshold(
                     calibrated(self.calibration_, scores[best]), hits, Y.nnz
@@ -355,18 +368,21 @@ class Blend(LabelRanker):
         candidates: Ints,
         F: F32,
         hits: NDArray[np.bool_],
+        groups: NDArray[np.int32],
+        first: NDArray[np.bool_],
         rng: np.random.Generator,
     ) -> tuple[Reranker | StrangerReranker, F32] | None:
-        """A re-ranker of each half of the rows: their mean, and the log odds of the other half.
+        """A re-ranker of each half of the groups: their mean, and the log odds of the other half.
 
         The mean of both is as good as one of all rows would be.
         """
         fit = fit_reranker if judges.names is None else fit_with_strangers
         n_jobs = resolve_jobs(self.n_jobs)
-        half = rng.permutation(len(hits)) < len(hits) // 2
+        known, group = np.unique(groups, return_inverse=True)
+        half = (rng.permutation(len(known)) < len(known) // 2)[group]
         tasks = [
             (candidates[rows], F[rows], hits[rows], self.reranker, own)
-            for rows, own in zip((half, ~half), rng.spawn(2), strict=True)
+            for rows, own in zip((half & first, ~half & first), rng.spawn(2), strict=True)
         ]
         halves = [model for model in run(fit, tasks, n_jobs) if model is not None]
         if len(halves) < len(tasks):
@@ -414,15 +430,6 @@ class Blend(LabelRanker):
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must be at least 0 and below 1, got {self.held_out}")
         check_positive("similarity", self.similarity)
-
-
-def _share_lost(Y: csr_array, counts: NDArray[np.int32]) -> float:
-    """Share of the labels of these rows that no row has which the judges have seen.
-
-    >>> _share_lost(csr_array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]), np.array([7, 0, 0]))
-    0.5
-    """
-    return float((counts[Y.indices] == 0).mean()) if Y.nnz else 0.0
 
 
 def _alone(retrievers: Retrievers, candidates: Ints, F: F32, judge: str) -> F32:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import StoredCheck, check_one_of
 from labelry.data.labels import label_counts
-from labelry.decoders.calibration import Calibration, calibrated, fit_calibration
+from labelry.decoders.calibration import CALIBRATED, Calibration, calibrated, fit_calibration
 from labelry.decoders.rerank import best_candidates
 from labelry.estimator import LabelRanker
 from labelry.linalg.matrices import Matrix, scaled_rows
@@ -19,7 +19,12 @@ from labelry.linalg.rows import Rows
 from labelry.metrics.matching import match
 from labelry.progress import phase
 from labelry.state import storable
-from labelry.systems.hold_out import held_out_groups_of
+from labelry.systems.hold_out import (
+    CALIBRATED_OF_GROUP,
+    as_rows_to_come,
+    few_of_groups,
+    held_out_groups_of,
+)
 from labelry.systems.linear_tree import LinearLabelTree, fast_options
 from labelry.systems.objectives import (
     OBJECTIVES,
@@ -29,13 +34,15 @@ from labelry.systems.objectives import (
     label_weights,
     weighted,
 )
+from labelry.trees.structure import Tree
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
+Counts = NDArray[np.integer]
 
 _SIMILARITY = 0.8  # cosine of rows that are held out together, as in Blend
-_MANY_ROWS = 20_000  # from which some can be spared for good
-_SPARED = (700, 3_000)  # fewer make worse curves; 1,000 cost 0.1 to 0.3 points of P@1
+_HELD_OUT = (1_000, 5_000)  # rows, but never more than a quarter
+_MUCH = 1 / 32  # of the rows of a label: without so many its classifier is worse
 _FEW_ROWS = 20  # held out that cannot calibrate anything
 _CANDIDATES = 30  # best labels of a row that a threshold or weights choose from
 _HALF = 0.5
@@ -45,10 +52,11 @@ _HALF = 0.5
 class CalibratedTree(LabelRanker):
     """A `LinearLabelTree`, calibrated on rows that its classifiers have not seen.
 
-    It has three trees, or with up to 1,000 labels one of one level. Of 20,000 rows or more one in
-    75 (700 to 3,000) is only calibrated on, but never the last rows of a label; with fewer the
-    classifiers are trained once more, on all of them. Near-duplicates are held out together; of
-    rows that do not fit in memory, those that are read together.
+    It has three trees, or with up to 1,000 labels one of one level. One row in 60 (1,000 to 5,000,
+    but at most a quarter) is held out to calibrate on. Then those classifiers are trained again, on
+    all rows, that have missed more than 1 in 32 of the rows of their labels: of few rows about
+    all, of many those of rare labels. Near-duplicates are held out together; of rows that do not
+    fit in memory, those that are read together.
 
     Parameters
     ----------
@@ -108,25 +116,28 @@ class CalibratedTree(LabelRanker):
         self.calibration_: Calibration | None = None
         self.threshold_ = _HALF
         self.label_weights_ = label_weights(self.objective, self.label_counts_, rows.n_rows)
-        many = rows.n_rows >= _MANY_ROWS
-        n_wanted = int(np.clip(rows.n_rows // 75, *_SPARED)) if many else rows.n_rows // 4
+        n_wanted = min(int(np.clip(rows.n_rows // 60, *_HELD_OUT)), rows.n_rows // 4)
         with phase("near-duplicates"):
-            held_out = held_out_groups_of(rows, _SIMILARITY, n_wanted, rng) >= 0
-        if many:
-            held_out = _without_lost_labels(rows, held_out, self.label_counts_)
-        calibrates = held_out.sum() >= _FEW_ROWS
+            groups = held_out_groups_of(rows, _SIMILARITY, n_wanted, rng)
         options = fast_options(rows.n_labels)
         self.tree_ = LinearLabelTree(normalize=False, n_jobs=self.n_jobs, **options)
         self.tree_._grow(rows, rng)
-        if calibrates:
-            self.tree_._train(rows.only(~held_out), rng)
-            self._calibrate(*rows.only(held_out).gathered("X", "Y"))
-        if not (calibrates and many):
+        held_out = groups >= 0
+        if held_out.sum() < _FEW_ROWS:
             self.tree_._train(rows, rng)
+            return
+        self.tree_._train(rows.only(~held_out), rng)
+        X, Y = rows.only(held_out).gathered("X", "Y")
+        counts = label_counts(Y)
+        some = few_of_groups(groups[held_out], CALIBRATED_OF_GROUP)
+        some = some[as_rows_to_come(Y[some], self.label_counts_ - counts)]
+        self._calibrate(X[some], Y[some])
+        self.tree_._train(rows, rng, _short_of_rows(self.tree_.tree_, counts, self.label_counts_))
 
     def _calibrate(self, X: Matrix, Y: csr_array) -> None:
         with phase("calibration"):
-            labels, scores = self.tree_._topk(X, min(_CANDIDATES, Y.shape[1]))
+            n_best = _CANDIDATES if self.objective == "f1" else CALIBRATED
+            labels, scores = self.tree_._topk(X, min(n_best, Y.shape[1]))
             hits = match(Y, labels).hits
             self.calibration_ = fit_calibration(scores, hits)
             if self.objective == "f1" and hits.any():
@@ -152,13 +163,14 @@ class CalibratedTree(LabelRanker):
         return best_candidates(labels, weighted(labels, scores, weights), k)
 
 
-def _without_lost_labels(
-    rows: Rows, held_out: NDArray[np.bool_], counts: NDArray[np.int32]
-) -> NDArray[np.bool_]:
-    """Rows held out, but for those with a label of which no other row would be left."""
-    (Y,) = rows.only(held_out).gathered("Y")
-    here = label_counts(Y)
-    lost = ((here > 0) & (here == counts)).astype(np.float32)
-    kept = held_out.copy()
-    kept[held_out] = (Y @ lost) == 0
-    return kept
+def _short_of_rows(tree: Tree, held_out: Counts, counts: Counts) -> NDArray[np.bool_]:
+    """Nodes (n_nodes,) whose classifiers were trained without many of the rows of their labels.
+
+    `held_out` and `counts` are the rows of each label that were held out, and that there are.
+
+    >>> tree = Tree.from_parents([-1, 0, 0, 1, 1], label=[-1, -1, 2, 0, 1], n_labels=3)
+    >>> _short_of_rows(tree, np.array([1, 0, 0]), np.array([2, 9, 0])).tolist()
+    [False, False, False, True, False]
+    """
+    labels = tree.label_sets
+    return (labels @ held_out) > _MUCH * (labels @ counts)

@@ -20,6 +20,10 @@ F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 Ints = NDArray[np.integer]
 
+# Near-duplicates that probabilities are made right for: with all of them a large group, of which
+# all are right or none, would bend the curve; with one, rows of groups would count too little.
+CALIBRATED_OF_GROUP = 10
+_HALF = 0.5
 _WINDOW = 1000  # rows before and after it in the list of a feature that a row is compared with
 _DRAWN = 4  # rows drawn for each to hold out,
 _AT_ONCE = 4096  # rows whose near-duplicates are sought side by side
@@ -66,15 +70,53 @@ def held_out_groups(
     return _groups(X, similarity, drawn, n_rows, resolve_jobs(n_jobs))
 
 
-def first_of_groups(groups: I32) -> NDArray[np.intp]:
-    """The rows that begin groups, to judge by: only they have no near-duplicate outside for sure.
+def few_of_groups(groups: I32, most: int = 1) -> NDArray[np.intp]:
+    """Rows that are held out, but so many of each group at most, those that come first.
+
+    Only the very first has no near-duplicate outside for sure.
 
     Examples
     --------
-    >>> first_of_groups(np.array([-1, 1, 1, -1, 4])).tolist()
-    [1, 4]
+    >>> few_of_groups(np.array([-1, 1, 1, 1, -1, 5])).tolist()
+    [1, 5]
+    >>> few_of_groups(np.array([-1, 1, 1, 1, -1, 5]), most=2).tolist()
+    [1, 2, 5]
     """
-    return np.flatnonzero(groups == np.arange(len(groups)))
+    held_out = np.flatnonzero(groups >= 0)
+    order = held_out[np.argsort(groups[held_out], kind="stable")]
+    place = np.arange(len(order)) - np.searchsorted(groups[order], groups[order])
+    return np.sort(order[place < most])
+
+
+def mostly_lost(Y: csr_array, counts: Ints) -> bool:
+    """Whether more than half of the labels of these rows are on no other row.
+
+    Where labels have a single row each, rows that are held out tell of the few others only.
+
+    Parameters
+    ----------
+    Y : csr_array (n_rows, n_labels)
+        Of the rows that were held out.
+    counts : array (n_labels,)
+        Rows of each label that were not.
+
+    Examples
+    --------
+    >>> mostly_lost(csr_array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]), np.array([7, 0, 0]))
+    False
+    """
+    return bool(Y.nnz) and float((counts[Y.indices] == 0).mean()) > _HALF
+
+
+def as_rows_to_come(Y: csr_array, counts: Ints) -> NDArray[np.intp]:
+    """Rows that are like those to come, to find out how probable labels are: as a rule, all.
+
+    New rows have labels of which there is no row, and so do these. But if most are of that kind,
+    the training rows are rather a list of labels than a sample: those to come will have labels of
+    the list. Parameters as of `mostly_lost`.
+    """
+    known = np.flatnonzero(Y @ (counts == 0).astype(np.float32) == 0)
+    return known if len(known) and mostly_lost(Y, counts) else np.arange(Y.shape[0])
 
 
 def held_out_groups_of(rows: Rows, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:

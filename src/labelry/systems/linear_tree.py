@@ -21,7 +21,7 @@ from labelry.linalg.sketch import leading_vectors
 from labelry.progress import phase
 from labelry.systems.tree_choice import TreeChoice, check_tree_choice, choose_tree
 from labelry.trees.former_weights import SparseWeights
-from labelry.trees.linear_train import train_linear
+from labelry.trees.linear_train import Again, train_linear
 from labelry.trees.shallow import shallow_tree, side_by_side
 from labelry.trees.sparse_search import search_forest
 from labelry.trees.sparse_weights import PackedWeights
@@ -187,11 +187,13 @@ class LinearLabelTree(LabelRanker):
         self.tree_ = trees[0] if len(trees) == 1 else side_by_side(trees)
         self.roots_ = np.arange(len(trees), dtype=np.int32) + (len(trees) > 1)
 
-    def _train(self, rows: Rows, rng: np.random.Generator) -> None:
-        """Train the classifiers of these trees."""
+    def _train(
+        self, rows: Rows, rng: np.random.Generator, chosen: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Train the classifiers of these trees; again only those of the chosen nodes, if given."""
         self.n_columns_ = rows.n_features
         one_level = self.tree_.depth.max(initial=0) <= 1
-        self.weights_ = train_linear(
+        self.weights_: PackedWeights = train_linear(
             rows,
             self.tree_,
             self.roots_,
@@ -201,6 +203,7 @@ class LinearLabelTree(LabelRanker):
             tolerance=_TOLERANCE,
             max_sweeps=_MAX_SWEEPS,
             rounds=_ROUNDS_OF_ONE_LEVEL if one_level else _ROUNDS,
+            again=None if chosen is None else Again(self.weights_, chosen),
             rng=rng,
             n_jobs=resolve_jobs(self.n_jobs),
         )

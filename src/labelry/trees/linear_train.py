@@ -63,6 +63,7 @@ def train_linear(
     tolerance: float = 0.1,
     max_sweeps: int = 20,
     rounds: int | None = None,
+    again: Again | None = None,
     rng: np.random.Generator,
     n_jobs: int = 1,
 ) -> PackedWeights:
@@ -88,31 +89,55 @@ def train_linear(
         As for `OneVsRest`.
     rounds : int, optional
         As of `labelry.linalg.dual_descent.Sweeps`.
+    again : Again, optional
+        What there is already, and which classifiers are to be trained again.
     """
     root_C = C * (_ROOT_SHARE if len(roots) == 1 else _ROOT_SHARE_OF_SEVERAL)
     settings = _Settings(loss, C, root_C, tolerance, max_sweeps, rounds, np.float32(prune))
     inner = np.flatnonzero(tree.label < 0)
     nodes = inner[np.searchsorted(inner, roots[0]) :]  # not the root above several
-    seeds = rng.integers(1, 2**31, size=len(nodes))
     bias = np.full(tree.n_nodes, _NO_ROWS, dtype=np.float32)
+    chosen = np.ones(tree.n_nodes, dtype=bool)
+    if again is not None:
+        chosen = again.chosen
+        bias[~chosen] = again.weights.bias[~chosen]
     chunks: dict[int, Chunk] = {}
     parts: list[_Part] = []
     trainer: _Trainer | _StreamedTrainer
     if isinstance(rows, StreamedRows):
-        trainer = _StreamedTrainer(rows, tree, roots, settings)
+        trainer = _StreamedTrainer(rows, tree, roots, settings, chosen)
     else:
         X, Y = rows.gathered("X", "Y")
-        trainer = _Trainer(X, Y, tree, roots, settings)
-    with phase("training nodes", len(nodes), "nodes") as advance:
-        for part in trainer.train(nodes, seeds, n_jobs):
+        trainer = _Trainer(X, Y, tree, roots, settings, chosen)
+    trained = np.intersect1d(nodes, tree.parent[np.flatnonzero(chosen)])
+    seeds = rng.integers(1, 2**31, size=len(trained))
+    with phase("training nodes", len(trained), "nodes") as advance:
+        for part in trainer.train(trained, seeds, n_jobs):
             bias[part.children] = part.bias
             parts.append(part)
             if part.last:
-                entries = _joined([p[:3] for p in parts])
+                stay = [] if again is None else [again.entries(tree, part.node)]
+                entries = _joined([*stay, *(part[:3] for part in parts)])
                 chunks[part.node] = pack_chunk(*entries, rows.n_features)
                 parts = []
                 advance(1)
+    if again is not None:
+        for node in np.setdiff1d(nodes, trained).tolist():
+            chunks[node] = pack_chunk(*again.entries(tree, node), rows.n_features)
     return join_chunks(tree, chunks, bias, rows.n_features, exact=prune == 0)
+
+
+class Again(NamedTuple):
+    """Weights of a tree, and the nodes (n_nodes,) whose classifiers are trained once more."""
+
+    weights: PackedWeights
+    chosen: NDArray[np.bool_]
+
+    def entries(self, tree: Tree, node: int) -> Entries:
+        """The weights of a node that stay: those of its other children."""
+        feature, child, weight = self.weights.entries(node)
+        stays = ~self.chosen[tree.first_child[node] + child]
+        return feature[stays].astype(np.int32), child[stays].astype(np.int32), weight[stays]
 
 
 class _Settings(NamedTuple):
@@ -150,14 +175,20 @@ class _Trainer:
     """Trains nodes whose rows are in memory."""
 
     def __init__(
-        self, X: Matrix, Y: csr_array, tree: Tree, roots: I32, settings: _Settings
+        self,
+        X: Matrix,
+        Y: csr_array,
+        tree: Tree,
+        roots: I32,
+        settings: _Settings,
+        chosen: NDArray[np.bool_],
     ) -> None:
         self._X = csr_array(X)
         self._energy = dual_descent.row_energies(self._X.indptr, self._X.data)
         self._tree, self._roots = tree, set(roots.tolist())
         self._rows_of = reach(tree, Y)
         self._all = np.arange(X.shape[0], dtype=np.int32)
-        self._settings = settings
+        self._settings, self._chosen = settings, chosen
 
     def train(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
         """The weights of these nodes, in their order."""
@@ -180,8 +211,8 @@ class _Trainer:
         return [self._train(task) for task in batch]
 
     def _tasks(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[int, _Task]]:
-        """Nodes with their children that have rows, after their work; large ones in parts."""
-        n_rows = np.diff(self._rows_of.indptr)
+        """Nodes with those of their children to be trained, after the work; large ones in parts."""
+        n_rows = np.diff(self._rows_of.indptr) * self._chosen
         n_features = np.diff(self._X.indptr)
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
             first, end = self._tree.first_child[node], self._tree.first_child[node + 1]
@@ -223,13 +254,21 @@ class _Trainer:
 class _StreamedTrainer:
     """Trains nodes whose rows are more than memory holds, or on a cluster."""
 
-    def __init__(self, rows: StreamedRows, tree: Tree, roots: I32, settings: _Settings) -> None:
+    def __init__(
+        self,
+        rows: StreamedRows,
+        tree: Tree,
+        roots: I32,
+        settings: _Settings,
+        chosen: NDArray[np.bool_],
+    ) -> None:
         rows.require(
             2 * min(8 * dual_descent.BLOCK, rows.n_bytes) + 4 * LANES * (rows.n_features + 1),
             f"training on a block of rows, with weights for {rows.n_features:,} features,",
             "give more memory, or fewer features",
         )
         self._rows, self._tree, self._roots, self._settings = rows, tree, roots, settings
+        self._chosen = chosen
         self._room = rows.room(_SHARE)
         n = (tree.n_nodes,)
         self._n_rows, self._n_bytes = rows.reduce(
@@ -247,14 +286,14 @@ class _StreamedTrainer:
 
     def _gathered(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
         """Train nodes whose rows are gathered."""
-        tree, roots, settings = self._tree, self._roots, self._settings
+        tree, roots, settings, chosen = self._tree, self._roots, self._settings, self._chosen
         label_sets = tree.label_sets
 
         def reach_some(block: Block, parts: Parts) -> NDArray[np.intp]:
             return np.flatnonzero(block.side("Y") @ _labels_below(label_sets, nodes[parts]))
 
         def train(X: Matrix, Y: csr_array, parts: Parts, n_jobs: int) -> Iterator[_Part]:
-            trainer = _Trainer(X, Y, tree, roots, settings)
+            trainer = _Trainer(X, Y, tree, roots, settings, chosen)
             return trainer.train(nodes[parts], seeds[parts], n_jobs)
 
         n_bytes = self._n_bytes[nodes]
@@ -265,7 +304,7 @@ class _StreamedTrainer:
         tasks = []
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
             first, end = self._tree.first_child[node], self._tree.first_child[node + 1]
-            places = _by_frequency(self._n_rows[first:end])
+            places = _by_frequency(self._n_rows[first:end] * self._chosen[first:end])
             for a, b in spans(-(-len(places) // LANES), max(1, self._rows.n_workers)):
                 last = b * LANES >= len(places)
                 tasks.append((node, places[a * LANES : b * LANES], seed, last))

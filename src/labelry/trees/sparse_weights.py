@@ -120,16 +120,24 @@ class PackedWeights(NamedTuple):
         """The same arrays, which cannot be written to: kernels are compiled for this kind only."""
         return PackedWeights._make((*frozen(*self[:-1]), self.bits))
 
-    def chunk(self, tree: Tree, node: int, n_features: int) -> csr_array:
-        """Weights of the children of a node, without bias, (n_features, n_children)."""
+    def entries(self, node: int) -> tuple[I64, Ints, F32]:
+        """Feature, child (0 for the first) and weight of each entry of the chunk of a node."""
         buckets = slice(self.first_bucket[node], self.first_bucket[node + 1] + 1)
         first = self.bucket[buckets]
         nodes = np.full(len(first) - 1, node)
         found, entries = (slice(*first[[0, -1], column]) for column in (0, 1))
-        rows = np.repeat(self._features(nodes, first[:, 0], found), self.more[found] + np.int64(1))
+        features = self._features(nodes, first[:, 0], found)
+        return (
+            np.repeat(features, self.more[found] + np.int64(1)),
+            self.child[entries],
+            self.weight[entries] * self.scale[node],
+        )
+
+    def chunk(self, tree: Tree, node: int, n_features: int) -> csr_array:
+        """Weights of the children of a node, without bias, (n_features, n_children)."""
+        feature, child, weight = self.entries(node)
         shape = (n_features, int(tree.first_child[node + 1] - tree.first_child[node]))
-        values = self.weight[entries] * self.scale[node]
-        return csr_array((values, (rows, self.child[entries])), shape=shape)
+        return csr_array((weight, (feature, child)), shape=shape)
 
     def by_node(self, tree: Tree, n_features: int) -> csr_array:
         """Weights of every node, without bias, (n_nodes, n_features)."""

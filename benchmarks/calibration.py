@@ -1,0 +1,63 @@
+"""How right the tagger's probabilities are, with several seeds: other rows are held out by each.
+
+    python benchmarks/calibration.py DATA [--datasets bibtex] [--qualities fast] [--seeds 5]
+
+DATA holds a folder per dataset (or set LABELRY_DATA). With --held-out a fifth of the training rows
+is judged in place of the test rows, near-duplicates together: for choosing. ECE is the expected
+calibration error of the best label and of the five best, in percent: its mean, its range, and after
+it what right probabilities would have, of as many rows. The last column is by how much the
+probabilities of the five best are too large on average, in percentage points. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+from blend import calibration_errors, load
+from linear_tree import DATASETS
+
+from labelry.data import Dataset
+from labelry.metrics import precision_at_k
+from labelry.systems.tagger import QUALITIES, Tagger
+
+
+def line(data: str, quality: str, train: Dataset, test: Dataset, n_seeds: int, jobs: int) -> str:
+    errors, excess = np.empty((n_seeds, 2, 2)), np.empty(n_seeds)
+    for seed in range(n_seeds):
+        tagger = Tagger(quality=quality, random_state=seed, n_jobs=jobs).fit(train.X, train.Y)
+        labels, p = tagger.topk_ids(test.X, 5)
+        excess[seed] = 100 * (p.mean() - precision_at_k(test.Y, labels, 5))
+        for i, k in enumerate((1, 5)):
+            errors[seed, i] = calibration_errors(test.Y, labels[:, :k], p[:, :k])
+    shown = " | ".join(
+        f"{found.mean():.1f} ({found.min():.1f} to {found.max():.1f}) | {least.mean():.1f}"
+        for found, least in (errors[:, i].T for i in (0, 1))
+    )
+    return f"| {data} | {quality} | {shown} | {excess.mean():+.1f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="?", default=os.environ.get("LABELRY_DATA"))
+    parser.add_argument("--datasets", default=DATASETS)
+    parser.add_argument("--qualities", default=",".join(QUALITIES))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--held-out", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.data:
+        parser.error("give the folder of the data, or set LABELRY_DATA")
+    print("| data | quality | ECE 1 | at least | ECE 5 | at least | too large by |")
+    print("|---|---|---|---|---|---|---|")
+    for name in arguments.datasets.split(","):
+        train, test = load(Path(arguments.data) / name, arguments.held_out)
+        for quality in arguments.qualities.split(","):
+            row = line(name, quality, train, test, arguments.seeds, arguments.jobs)
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
