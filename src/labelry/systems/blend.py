@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import StoredCheck, check_at_least, check_one_of, check_positive
+from labelry.data.labels import label_counts
 from labelry.decoders.calibration import Calibration, calibrated, fit_calibration
 from labelry.decoders.evidence import PER_JUDGE, known_of_labels
 from labelry.decoders.lexical import LabelNames, label_names
@@ -27,7 +28,6 @@ from labelry.systems.hold_out import (
     as_rows_to_come,
     few_of_groups,
     held_out_groups,
-    mostly_lost,
 )
 from labelry.systems.new_labels import encoded_again, further_classes, name_features
 from labelry.systems.objectives import (
@@ -55,8 +55,8 @@ class Blend(LabelRanker):
     of the embedding and the centroids of the labels judge each candidate; and a small model,
     fitted on rows that none of them has seen, turns what they say into a probability. Choose it
     for accuracy: it is at least as good on held-out rows as the best of its parts, or else ranks
-    as that part does. So it does where most labels have a single row, and no name: rows held out
-    then tell about the few other labels only, and a re-ranker would prefer those.
+    as that part does. Where most labels have a single row, and no name, it learns from rows held
+    out whose labels have others.
 
     Parameters
     ----------
@@ -101,8 +101,7 @@ class Blend(LabelRanker):
     label_weights_ : array (n_labels,) or None
         Inverse propensities, for that objective.
     held_out_ndcg_ : dict
-        nDCG@5 on the held-out rows, of each judge by its name and of their "blend", if that may
-        rank.
+        nDCG@5 on the held-out rows, of each judge by its name and of their "blend".
 
     Notes
     -----
@@ -258,6 +257,8 @@ class Blend(LabelRanker):
         with phase("near-duplicates"):
             groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
         seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups, CALIBRATED_OF_GROUP)
+        if names is None:
+            unseen = unseen[as_rows_to_come(Y[unseen], label_counts(Y[seen]))]
         judges = None
         if len(unseen) >= _FEW_ROWS:
             further = lost_centroids(X, Y, groups >= 0)
@@ -345,8 +346,7 @@ class Blend(LabelRanker):
                 return
             reranker, S = found
             scores = {name: _alone(judges, candidates, F, name) for name in judges.judges}
-            if judges.names is not None or not mostly_lost(Y, judges.counts):
-                scores["blend"] = as_probabilities(S)
+            scores["blend"] = as_probabilities(S)
             k = min(5, candidates.shape[1])
             self.held_out_ndcg_ = {
                 name: ndcg_at_k(Y[first], best_candidates(candidates[first], S[first], k)[0], k)
@@ -355,8 +355,7 @@ class Blend(LabelRanker):
             best = max(scores, key=self.held_out_ndcg_.__getitem__)
             self.judge_ = None if best == "blend" else best
             self.reranker_ = reranker if best == "blend" else None
-            like = as_rows_to_come(Y, judges.counts)
-            self.calibration_ = fit_calibration(scores[best][like], hits[like])
+            self.calibration_ = fit_calibration(scores[best], hits)
             if self.objective == "f1":
                 self.threshold_ = f1_threshold(
                     calibrated(self.calibration_, scores[best]), hits, Y.nnz

@@ -88,10 +88,12 @@ def few_of_groups(groups: I32, most: int = 1) -> NDArray[np.intp]:
     return np.sort(order[place < most])
 
 
-def mostly_lost(Y: csr_array, counts: Ints) -> bool:
-    """Whether more than half of the labels of these rows are on no other row.
+def as_rows_to_come(Y: csr_array, counts: Ints) -> NDArray[np.intp]:
+    """Those of the rows held out that are like rows to come: as a rule, all.
 
-    Where labels have a single row each, rows that are held out tell of the few others only.
+    New rows have labels of which there is no row, and so do these. But where more than half of
+    their labels are of that kind, the training rows are rather a list of labels than a sample of
+    rows: those to come will have labels of the list, and so have those that are given back.
 
     Parameters
     ----------
@@ -102,21 +104,15 @@ def mostly_lost(Y: csr_array, counts: Ints) -> bool:
 
     Examples
     --------
-    >>> mostly_lost(csr_array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]), np.array([7, 0, 0]))
-    False
+    >>> Y = csr_array(np.eye(3))
+    >>> as_rows_to_come(Y, np.array([7, 2, 0])).tolist(), as_rows_to_come(Y, np.array([7, 0, 0]))
+    ([0, 1, 2], array([0]))
     """
-    return bool(Y.nnz) and float((counts[Y.indices] == 0).mean()) > _HALF
-
-
-def as_rows_to_come(Y: csr_array, counts: Ints) -> NDArray[np.intp]:
-    """Rows that are like those to come, to find out how probable labels are: as a rule, all.
-
-    New rows have labels of which there is no row, and so do these. But if most are of that kind,
-    the training rows are rather a list of labels than a sample: those to come will have labels of
-    the list. Parameters as of `mostly_lost`.
-    """
-    known = np.flatnonzero(Y @ (counts == 0).astype(np.float32) == 0)
-    return known if len(known) and mostly_lost(Y, counts) else np.arange(Y.shape[0])
+    lost = counts == 0
+    known = np.flatnonzero(Y @ lost.astype(np.float32) == 0)
+    if len(known) and lost[Y.indices].sum() > _HALF * Y.nnz:
+        return known
+    return np.arange(Y.shape[0])
 
 
 def held_out_groups_of(rows: Rows, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:
