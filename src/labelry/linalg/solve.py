@@ -35,6 +35,7 @@ Method = Literal["auto", "cholesky", "dual", "cg"]
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 _DIRECT = 4096  # features (Cholesky) or rows (dual) up to which a dense factor is cheap
 _MINIMUM = 1e-9  # smallest ridge, of mean feature energy, for which a double Cholesky is safe
+_STILL_MANY = 0.75  # share of the columns at which those that have converged are set aside
 
 
 class LinearMap(NamedTuple):
@@ -212,7 +213,7 @@ class Ridge:
         return Z
 
     def _cg_chunk(self, Q: F32, r: float, Z: F32, warm: bool) -> F32:
-        d, k = self.rows.n_features, Q.shape[1]
+        d = self.rows.n_features
         n_jobs = self.rows.n_jobs
         Z = np.ascontiguousarray(Z)
         ridge = np.full(d, r, dtype=np.float32)
@@ -220,8 +221,8 @@ class Ridge:
         mean = self.mean.astype(np.float32)
         parts = spans(d, n_jobs)
 
-        def sums(kernel: object, *arrays: object, n_sums: int) -> list[NDArray[np.float64]]:
-            totals = np.zeros((len(parts), n_sums, k))
+        def sums(kernel: object, *arrays: F32, n_sums: int) -> list[NDArray[np.float64]]:
+            totals = np.zeros((len(parts), n_sums, arrays[0].shape[1]))
             tasks = [(*arrays, *total, *part) for total, part in zip(totals, parts, strict=True)]
             run(kernel, tasks, n_jobs)  # type: ignore[arg-type]
             return list(totals.sum(axis=0))
@@ -239,8 +240,14 @@ class Ridge:
         P = R * inverse_diagonal[:, None]
         rz = np.einsum("ij,ij->j", R, P, dtype=np.float64)
         active = np.einsum("ij,ij->j", R, R, dtype=np.float64) > self.tolerance**2 * scale
+        found, columns = Z, np.arange(Z.shape[1])  # Z are these columns of what is found
         for _ in range(self.max_iterations):
-            if not active.any():
+            if active.sum() <= _STILL_MANY * len(active):
+                found[:, columns] = Z
+                columns, scale, rz = columns[active], scale[active], rz[active]
+                Z, R, P = (np.ascontiguousarray(A[:, active]) for A in (Z, R, P))
+                active = active[active]
+            if not len(active):
                 break
             self.n_iterations += 1
             AP, curvature = gram_times(P)
@@ -254,7 +261,8 @@ class Ridge:
             tasks = [(P, R, beta, inverse_diagonal, *part) for part in parts]
             run(kernels.cg_direction, tasks, n_jobs)
             rz = rz_new
-        return Z
+        found[:, columns] = Z
+        return found
 
 
 def usual_ridge(ridge: Ridge) -> float:
