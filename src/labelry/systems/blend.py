@@ -81,7 +81,7 @@ class Blend(LabelRanker):
         were fitted on the others. Afterwards the judges are fitted on all rows.
     similarity : float
         Cosine from which rows count as near-duplicates, which are held out together, one of them to
-        learn from; sparse rows only. Smaller trusts neighbours less; more than 1 holds rows out at
+        learn from, ten to calibrate on; sparse rows only. Smaller trusts neighbours less; more than 1 holds rows out at
         random, which is right where new rows have near-duplicates in the training rows too.
     random_state : int, optional
     n_jobs : int, optional
@@ -95,7 +95,7 @@ class Blend(LabelRanker):
     judge_ : str or None
         That judge.
     calibration_ : Calibration or None
-        What makes probabilities of the scores of that judge.
+        What makes probabilities of the scores, of the re-ranker or of that judge.
     threshold_ : float
         Score from which `predict` says yes in the multilabel case.
     label_weights_ : array (n_labels,) or None

@@ -41,7 +41,8 @@ Ints = NDArray[np.integer]
 Counts = NDArray[np.integer]
 
 _SIMILARITY = 0.8  # cosine of rows that are held out together, as in Blend
-_HELD_OUT = (1_000, 5_000)  # rows, but never more than a quarter
+_ONE_IN = 60  # rows is held out:
+_HELD_OUT = (1_000, 5_000)  # at least and at most, but never more than a quarter
 _MUCH = 1 / 32  # of the rows of a label: without so many its classifier is worse
 _FEW_ROWS = 20  # held out that cannot calibrate anything
 _CANDIDATES = 30  # best labels of a row that a threshold or weights choose from
@@ -70,7 +71,7 @@ class CalibratedTree(LabelRanker):
     ----------
     tree_ : LinearLabelTree
     calibration_ : Calibration or None
-        None with too few rows to hold out: the scores of the tree stay as they are.
+        None with too few rows to calibrate on: the scores of the tree stay as they are.
     threshold_ : float
     label_weights_ : array (n_labels,) or None
 
@@ -116,7 +117,7 @@ class CalibratedTree(LabelRanker):
         self.calibration_: Calibration | None = None
         self.threshold_ = _HALF
         self.label_weights_ = label_weights(self.objective, self.label_counts_, rows.n_rows)
-        n_wanted = min(int(np.clip(rows.n_rows // 60, *_HELD_OUT)), rows.n_rows // 4)
+        n_wanted = min(int(np.clip(rows.n_rows // _ONE_IN, *_HELD_OUT)), rows.n_rows // 4)
         with phase("near-duplicates"):
             groups = held_out_groups_of(rows, _SIMILARITY, n_wanted, rng)
         options = fast_options(rows.n_labels)
@@ -131,7 +132,8 @@ class CalibratedTree(LabelRanker):
         counts = label_counts(Y)
         some = few_of_groups(groups[held_out], CALIBRATED_OF_GROUP)
         some = some[as_rows_to_come(Y[some], self.label_counts_ - counts)]
-        self._calibrate(X[some], Y[some])
+        if len(some) >= _FEW_ROWS:
+            self._calibrate(X[some], Y[some])
         self.tree_._train(rows, rng, _short_of_rows(self.tree_.tree_, counts, self.label_counts_))
 
     def _calibrate(self, X: Matrix, Y: csr_array) -> None:
