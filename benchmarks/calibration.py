@@ -6,7 +6,8 @@ DATA holds a folder per dataset (or set LABELRY_DATA). With --held-out a fifth o
 is judged in place of the test rows, near-duplicates together: for choosing. ECE is the expected
 calibration error of the best label and of the five best, in percent: its mean, its range, and after
 it what right probabilities would have, of as many rows. The last column is by how much the
-probabilities of the five best are too large on average, in percentage points. Prints Markdown.
+probabilities of the five best are too large on average, in percentage points. P is precision at 1,
+3 and 5, also a mean. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -26,17 +27,20 @@ from labelry.systems.tagger import QUALITIES, Tagger
 
 def line(data: str, quality: str, train: Dataset, test: Dataset, n_seeds: int, jobs: int) -> str:
     errors, excess = np.empty((n_seeds, 2, 2)), np.empty(n_seeds)
+    precision = np.empty((n_seeds, 3))
     for seed in range(n_seeds):
         tagger = Tagger(quality=quality, random_state=seed, n_jobs=jobs).fit(train.X, train.Y)
         labels, p = tagger.topk_ids(test.X, 5)
-        excess[seed] = 100 * (p.mean() - precision_at_k(test.Y, labels, 5))
+        precision[seed] = [100 * precision_at_k(test.Y, labels, k) for k in (1, 3, 5)]
+        excess[seed] = 100 * p.mean() - precision[seed, -1]
         for i, k in enumerate((1, 5)):
             errors[seed, i] = calibration_errors(test.Y, labels[:, :k], p[:, :k])
     shown = " | ".join(
         f"{found.mean():.1f} ({found.min():.1f} to {found.max():.1f}) | {least.mean():.1f}"
         for found, least in (errors[:, i].T for i in (0, 1))
     )
-    return f"| {data} | {quality} | {shown} | {excess.mean():+.1f} |"
+    mean = "/".join(f"{share:.2f}" for share in precision.mean(axis=0))
+    return f"| {data} | {quality} | {mean} | {shown} | {excess.mean():+.1f} |"
 
 
 def main() -> None:
@@ -50,8 +54,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.data:
         parser.error("give the folder of the data, or set LABELRY_DATA")
-    print("| data | quality | ECE 1 | at least | ECE 5 | at least | too large by |")
-    print("|---|---|---|---|---|---|---|")
+    print("| data | quality | P@1/3/5 | ECE 1 | at least | ECE 5 | at least | too large by |")
+    print("|---|---|---|---|---|---|---|---|")
     for name in arguments.datasets.split(","):
         train, test = load(Path(arguments.data) / name, arguments.held_out)
         for quality in arguments.qualities.split(","):

@@ -81,8 +81,9 @@ class Blend(LabelRanker):
         were fitted on the others. Afterwards the judges are fitted on all rows.
     similarity : float
         Cosine from which rows count as near-duplicates, which are held out together, one of them to
-        learn from, ten to calibrate on; sparse rows only. Smaller trusts neighbours less; more than 1 holds rows out at
-        random, which is right where new rows have near-duplicates in the training rows too.
+        learn from, ten to calibrate on; sparse rows only. Smaller trusts neighbours less; more than
+        1 holds rows out at random, which is right where new rows have near-duplicates in the
+        training rows too.
     random_state : int, optional
     n_jobs : int, optional
         Threads; all cores when None.
