@@ -171,7 +171,7 @@ def _short_of_rows(tree: Tree, held_out: Counts, counts: Counts) -> NDArray[np.b
     `held_out` and `counts` are the rows of each label that were held out, and that there are.
 
     >>> tree = Tree.from_parents([-1, 0, 0, 1, 1], label=[-1, -1, 2, 0, 1], n_labels=3)
-    >>> _short_of_rows(tree, np.array([1, 0, 0]), np.array([2, 9, 0])).tolist()
+    >>> _short_of_rows(tree, np.array([1, 0, 0]), np.array([2, 90, 0])).tolist()
     [False, False, False, True, False]
     """
     labels = tree.label_sets
