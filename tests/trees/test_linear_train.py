@@ -71,11 +71,9 @@ def test_a_child_is_set_against_its_siblings_on_the_rows_of_their_parent(
 def test_some_are_trained_again_and_the_others_stay(prune: float) -> None:
     X, Y = problem()
     tree = random_tree(50, branching=5, depth=2, rng=np.random.default_rng(0))
-    before, after = (
-        train(X[rows], Y[rows], tree, prune=prune).by_node(tree, 40)
-        for rows in (np.arange(100), np.arange(150))
-    )
     some = train(X[:100], Y[:100], tree, prune=prune)
+    before = some.by_node(tree, 40)
+    after = train(X, Y, tree, prune=prune).by_node(tree, 40)
     chosen = np.random.default_rng(1).random(tree.n_nodes) < 0.3
     chosen[tree.first_child[2] : tree.first_child[3]] = False  # a node with nothing to do
     mixed = train(X, Y, tree, prune=prune, again=Again(some, chosen))

@@ -258,12 +258,13 @@ class Blend(LabelRanker):
         with phase("near-duplicates"):
             groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
         seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups, CALIBRATED_OF_GROUP)
+        Y_seen = Y[seen]
         if names is None:
-            unseen = unseen[as_rows_to_come(Y[unseen], label_counts(Y[seen]))]
+            unseen = unseen[as_rows_to_come(Y[unseen], label_counts(Y_seen))]
         judges = None
         if len(unseen) >= _FEW_ROWS:
             further = lost_centroids(X, Y, groups >= 0)
-            judges = self._fit_retrievers(X[seen], Y[seen], names, rng, further=further)
+            judges = self._fit_retrievers(X[seen], Y_seen, names, rng, further=further)
             self._fit_reranker(judges, X[unseen], Y[unseen], groups[unseen], rng)
         self._set_retrievers(self._fit_retrievers(X, Y, names, rng, before=judges))
 
@@ -339,7 +340,7 @@ class Blend(LabelRanker):
         hits = match(Y, candidates).hits
         with phase("re-ranker"):
             first = np.zeros(len(groups), dtype=bool)
-            first[np.unique(groups, return_index=True)[1]] = True
+            first[few_of_groups(groups)] = True
             if first.sum() < _FEW_ROWS:  # better than nothing
                 first[:] = True
             found = self._rerankers(judges, candidates, F, hits, groups, first, rng)

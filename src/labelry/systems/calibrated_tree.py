@@ -38,7 +38,6 @@ from labelry.trees.structure import Tree
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
-Counts = NDArray[np.integer]
 
 _SIMILARITY = 0.8  # cosine of rows that are held out together, as in Blend
 _ONE_IN = 60  # rows is held out:
@@ -165,7 +164,7 @@ class CalibratedTree(LabelRanker):
         return best_candidates(labels, weighted(labels, scores, weights), k)
 
 
-def _short_of_rows(tree: Tree, held_out: Counts, counts: Counts) -> NDArray[np.bool_]:
+def _short_of_rows(tree: Tree, held_out: Ints, counts: Ints) -> NDArray[np.bool_]:
     """Nodes (n_nodes,) whose classifiers were trained without many of the rows of their labels.
 
     `held_out` and `counts` are the rows of each label that were held out, and that there are.

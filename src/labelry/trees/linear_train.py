@@ -117,7 +117,7 @@ def train_linear(
             parts.append(part)
             if part.last:
                 stay = [] if again is None else [again.entries(tree, part.node)]
-                entries = _joined([*stay, *(part[:3] for part in parts)])
+                entries = _joined([*stay, *(p[:3] for p in parts)])
                 chunks[part.node] = pack_chunk(*entries, rows.n_features)
                 parts = []
                 advance(1)
