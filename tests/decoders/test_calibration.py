@@ -42,6 +42,22 @@ def test_finds_what_it_means_to_be_behind_another() -> None:
     assert_allclose(both, [[expit(other), expit(best), -np.inf]], rtol=1e-5)
 
 
+def test_finds_what_the_rows_of_a_label_say() -> None:
+    truth = Calibration(1.0, 0.5, 1.0, frequency=-0.4)
+    rng = np.random.default_rng(0)
+    scores = rng.random((20_000, 2)).astype(np.float32)
+    n_rows = rng.integers(1, 100, scores.shape)
+    hits = rng.random(scores.shape) < truth.probabilities(scores, n_rows)
+    found = fit_calibration(scores, hits, n_rows)
+    assert_allclose(found.frequency, -0.4, atol=0.05)
+    some = np.array([[0.5] * 4, [0.9] * 4], dtype=np.float32)
+    n_rows = np.array([[1, 5, 20, 90]] * 2)
+    expected = truth.probabilities(some, n_rows)
+    assert_allclose(found.probabilities(some, n_rows), expected, atol=0.03)
+    assert_allclose(expected[0, 1], expit(0.5 * np.log(0.5) + 1 - 0.4 * np.log(6)), rtol=1e-5)
+    assert fit_calibration(scores, hits).frequency == 0
+
+
 @pytest.mark.parametrize("truth", [Calibration(-0.5, 1.0, 0.0), Calibration(-1.0, -1.0, 0.0)])
 def test_the_order_of_scores_stays_whatever_the_hits(truth: Calibration) -> None:
     found = fit_calibration(*drawn(truth))

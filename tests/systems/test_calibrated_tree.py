@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from labelry.decoders.calibration import Calibration
 from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import expected_calibration_error
 from labelry.systems import calibrated_tree as module
@@ -79,5 +80,39 @@ def test_a_list_of_labels_is_calibrated_on_labels_that_are_known(
         return float((labels[:, 0] == y).mean() - scores.mean())
 
     assert abs(too_modest()) < 0.1
-    monkeypatch.setattr(module, "as_rows_to_come", lambda Y, counts: np.arange(Y.shape[0]))
-    assert too_modest() > 0.3
+    monkeypatch.setattr(module, "without_lost_labels", lambda groups, Y, counts: (groups, False))
+    assert too_modest() > 0.2
+
+
+def test_of_a_list_of_labels_no_label_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    train = LinearLabelTree._train
+
+    def noted(self, rows, rng, chosen=None) -> None:
+        trained.append(rows.n_rows)
+        train(self, rows, rng, chosen)
+
+    monkeypatch.setattr(LinearLabelTree, "_train", noted)
+    y = np.arange(200)
+    model = CalibratedTree(n_jobs=1).fit(np.eye(200, dtype=np.float32), y)
+    assert trained == [200]  # there is nothing to calibrate on
+    assert not model.probabilities
+    y = np.append(y, np.repeat(np.arange(200, 220), 5))
+    X = np.hstack([np.eye(220)[y], np.eye(len(y))]).astype(np.float32)
+    model = CalibratedTree(n_jobs=1).fit(X, y)
+    first, then = trained[1:]
+    assert 265 < first < then == 300  # of 75 rows those whose labels have several
+    assert model.probabilities
+    assert model.calibration_.frequency == 0
+
+
+def test_ranks_by_what_the_rows_of_a_label_say() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.random((400, 5)), np.minimum(rng.geometric(0.5, 400), 4)
+    model = CalibratedTree(n_jobs=1).fit(X, y)
+    model.calibration_ = Calibration(0.0, 0.0, 0.0, frequency=-1.0)
+    labels, scores = model.topk_ids(X, 4)
+    assert (np.diff(model.label_counts_[labels], axis=1) > 0).all()  # the rarest first
+    assert (np.diff(scores, axis=1) <= 0).all()
+    one, _ = model.topk_ids(X, 1)
+    assert (one == labels[:, :1]).all()

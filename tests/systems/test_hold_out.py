@@ -10,10 +10,10 @@ from scipy.sparse import csr_array, random_array
 from labelry.linalg.matrices import scaled_rows
 from labelry.systems import hold_out
 from labelry.systems.hold_out import (
-    as_rows_to_come,
     few_of_groups,
     held_out_groups,
     near_duplicates,
+    without_lost_labels,
 )
 
 
@@ -97,11 +97,17 @@ def test_few_rows_of_each_group() -> None:
     assert few_of_groups(np.full(3, -1)).size == 0
 
 
-def test_rows_of_lost_labels_count_unless_they_are_most() -> None:
-    Y = csr_array(np.eye(4, dtype=np.float32))
-    sample, some_list = np.array([3, 0, 2, 0]), np.array([3, 0, 0, 0])
-    assert as_rows_to_come(Y, sample).tolist() == [0, 1, 2, 3]
-    assert as_rows_to_come(Y, some_list).tolist() == [0]
-    none = np.zeros(4, dtype=int)
-    assert as_rows_to_come(Y, none).tolist() == [0, 1, 2, 3]  # better than nothing
-    assert as_rows_to_come(csr_array((2, 4)), none).tolist() == [0, 1]
+def test_rows_of_lost_labels_are_held_out_unless_they_are_most() -> None:
+    Y = csr_array(np.eye(4, dtype=np.float32)[[0, 1, 2, 3, 0]])
+    groups = np.array([0, -1, 2, 3, 4, 4])  # the last two are near-duplicates, with labels 3 and 0
+    sample, some_list = np.array([3, 1, 2, 1]), np.array([3, 1, 1, 1])
+    same, is_list = without_lost_labels(groups, Y, sample)
+    assert_array_equal(same, groups)
+    assert not is_list
+    fewer, is_list = without_lost_labels(groups, Y, some_list)
+    assert_array_equal(fewer, [0, -1, -1, -1, -1, -1])  # the group of a lost label stays whole
+    assert is_list
+    none, _ = without_lost_labels(groups, Y, np.array([2, 1, 1, 1]))
+    assert (none < 0).all()
+    nothing = np.full(3, -1)
+    assert_array_equal(without_lost_labels(nothing, csr_array((0, 4)), sample)[0], nothing)

@@ -1,4 +1,4 @@
-"""Scores between 0 and 1 to probabilities, by a curve that never falls."""
+"""Scores between 0 and 1 to probabilities, by a curve that never falls with the score."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from labelry.state import storable
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
+Ints = NDArray[np.integer]
 
 CALIBRATED = 10  # best labels of a row that the curve is fitted to
 _LEAST = 1e-6  # distance from 0 and 1 below which scores say nothing more
@@ -23,26 +24,31 @@ _MOST_BENDS = 50
 _PER_BEND = 100  # true labels for each bend of the curve, on average, at least
 _SMOOTH = 0.1  # of the smooth curve that stays: equal log odds would lose the order of scores
 _PRIOR = 50  # labels that the smooth curve counts for, beside those of a bend
+_OF_SCORE = 3  # factors, which do not fall; the fourth is that of the rows of a label
 
 _NO_BENDS = np.empty(0)
 
 
 @storable
 class Calibration(NamedTuple):
-    """A smooth curve of four numbers, which needs few rows, bent to what many rows say.
+    """A smooth curve of five numbers, which needs few rows, bent to what many rows say.
 
-    The curve is ``f(s) = low log s - high log(1 - s) + share log(s / best) + intercept`` for a
-    score s in a row whose best score is `best`: where a row has one label or a few, those that are
-    behind another are less probable than their own score says. The log odds are f(s), moved by
-    the straight lines between the bends; before the first bend and after the last they are moved as
-    there. No factor is negative and the bends do not fall, so the order of a row stays.
+    For a score s in a row whose best score is `best`, of a label with n training rows, it is
+
+        f(s) = low log s - high log(1 - s) + share log(s / best) + frequency log(1 + n) + intercept
+
+    Where a row has one label or a few, those that are behind another are less probable than their
+    own score says; and a score may mean more, or less, of a rare label than of a frequent one. The
+    log odds are f(s), moved by the straight lines between the bends; before the first bend and
+    after the last they are moved as there. No factor of a score is negative and the bends do not
+    fall: without `frequency` the order of a row stays.
 
     Attributes
     ----------
     low, high, intercept : float
     at, log_odds : array (n_bends,)
         f(s) of each bend, ascending, and the log odds there.
-    share : float
+    share, frequency : float
 
     References
     ----------
@@ -56,26 +62,34 @@ class Calibration(NamedTuple):
     at: F64 = _NO_BENDS
     log_odds: F64 = _NO_BENDS
     share: float = 0.0
+    frequency: float = 0.0
 
     def check_stored(self, check: StoredCheck) -> None:
         """A ValueError unless it is a curve."""
-        for name in ("low", "high", "intercept", "share"):
+        for name in ("low", "high", "intercept", "share", "frequency"):
             check.number(name, getattr(self, name))
         check.kind("at", self.at, np.ndarray)
         for name in ("at", "log_odds"):
             check.array(name, getattr(self, name), self.at.size, dtype="float64")
 
-    def probabilities(self, scores: F32) -> F32:
-        """Of scores (n, m), the best of each row among them; minus infinity (no label) stays."""
+    def probabilities(self, scores: F32, n_rows: Ints | None = None) -> F32:
+        """Of scores (n, m), the best of each row among them; minus infinity (no label) stays.
+
+        `n_rows` (n, m) are the training rows of the labels; not used if it was not fitted to any.
+        """
         low, high, share = _logarithms(scores)
         f = self.low * low + self.high * high + self.share * share + self.intercept
+        if n_rows is not None:
+            f += self.frequency * np.log1p(n_rows)
         if len(self.at):
             beyond = f - np.clip(f, self.at[0], self.at[-1])
             f = np.interp(f, self.at, self.log_odds) + beyond
         return np.where(np.isneginf(scores), scores, expit(f)).astype(np.float32)
 
 
-def fit_calibration(scores: F32, hits: NDArray[np.bool_]) -> Calibration | None:
+def fit_calibration(
+    scores: F32, hits: NDArray[np.bool_], n_rows: Ints | None = None
+) -> Calibration | None:
     """Fit to scores of the ten best labels of each row; the others are many, and all but false.
 
     The rows are such that the model has not seen. None where all labels are true, or none is:
@@ -85,26 +99,30 @@ def fit_calibration(scores: F32, hits: NDArray[np.bool_]) -> Calibration | None:
     ----------
     scores, hits : arrays (n, m)
         Scores, minus infinity where there is no label, and which of the labels are true.
+    n_rows : array (n, m), optional
+        Rows of each label that the model has seen. Without them these do not count.
     """
+    rows = np.zeros(scores.shape) if n_rows is None else np.log1p(n_rows)
     places, scores = topk(scores, min(CALIBRATED, scores.shape[1]))
-    hits = np.take_along_axis(hits, np.maximum(places, 0), axis=1)
+    hits, rows = (np.take_along_axis(A, np.maximum(places, 0), axis=1) for A in (hits, rows))
     listed = np.isfinite(scores)
-    A, true = np.stack(_logarithms(scores), axis=-1)[listed], hits[listed]
+    A, true = np.stack([*_logarithms(scores), rows], axis=-1)[listed], hits[listed]
     if true.all() or not true.any():
         return None
     kept = np.ones(A.shape[1], dtype=bool)
     while True:
         model = LogisticRegression(solver="newton-cholesky").fit(A * kept, true)
-        if (model.coef_ >= 0).all():
-            low, high, share = model.coef_[0].tolist()
+        low, high, share, frequency = model.coef_[0].tolist()
+        if min(low, high, share) >= 0:
             bends = _bends(model.decision_function(A), true)
-            return Calibration(low, high, float(model.intercept_[0]), *bends, share)
-        kept &= model.coef_[0] > 0  # a curve that falls is noise: without that part of it
+            return Calibration(low, high, float(model.intercept_[0]), *bends, share, frequency)
+        # A curve that falls with the score is noise: without that part of it.
+        kept[:_OF_SCORE] &= model.coef_[0, :_OF_SCORE] > 0
 
 
-def calibrated(calibration: Calibration | None, scores: F32) -> F32:
+def calibrated(calibration: Calibration | None, scores: F32, n_rows: Ints | None = None) -> F32:
     """Probabilities, or the scores as they are."""
-    return scores if calibration is None else calibration.probabilities(scores)
+    return scores if calibration is None else calibration.probabilities(scores, n_rows)
 
 
 def _bends(f: F64, true: NDArray[np.bool_]) -> tuple[F64, F64]:

@@ -25,9 +25,9 @@ from labelry.metrics.matching import match
 from labelry.progress import phase
 from labelry.systems.hold_out import (
     CALIBRATED_OF_GROUP,
-    as_rows_to_come,
     few_of_groups,
     held_out_groups,
+    without_lost_labels,
 )
 from labelry.systems.new_labels import encoded_again, further_classes, name_features
 from labelry.systems.objectives import (
@@ -257,14 +257,13 @@ class Blend(LabelRanker):
         n_wanted = min(int(self.held_out * X.shape[0]), _MOST_ROWS)
         with phase("near-duplicates"):
             groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
-        seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups, CALIBRATED_OF_GROUP)
-        Y_seen = Y[seen]
         if names is None:
-            unseen = unseen[as_rows_to_come(Y[unseen], label_counts(Y_seen))]
+            groups, _ = without_lost_labels(groups, Y[groups >= 0], label_counts(Y))
+        seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups, CALIBRATED_OF_GROUP)
         judges = None
         if len(unseen) >= _FEW_ROWS:
             further = lost_centroids(X, Y, groups >= 0)
-            judges = self._fit_retrievers(X[seen], Y_seen, names, rng, further=further)
+            judges = self._fit_retrievers(X[seen], Y[seen], names, rng, further=further)
             self._fit_reranker(judges, X[unseen], Y[unseen], groups[unseen], rng)
         self._set_retrievers(self._fit_retrievers(X, Y, names, rng, before=judges))
 

@@ -21,9 +21,9 @@ from labelry.progress import phase
 from labelry.state import storable
 from labelry.systems.hold_out import (
     CALIBRATED_OF_GROUP,
-    as_rows_to_come,
     few_of_groups,
     held_out_groups_of,
+    without_lost_labels,
 )
 from labelry.systems.linear_tree import LinearLabelTree, fast_options
 from labelry.systems.objectives import (
@@ -44,6 +44,7 @@ _ONE_IN = 60  # rows is held out:
 _HELD_OUT = (1_000, 5_000)  # at least and at most, but never more than a quarter
 _MUCH = 1 / 32  # of the rows of a label: without so many its classifier is worse
 _FEW_ROWS = 20  # held out that cannot calibrate anything
+_RANKED = 5  # best labels of the trees that are ranked by their probabilities; others come after
 _CANDIDATES = 30  # best labels of a row that a threshold or weights choose from
 _HALF = 0.5
 
@@ -122,27 +123,31 @@ class CalibratedTree(LabelRanker):
         options = fast_options(rows.n_labels)
         self.tree_ = LinearLabelTree(normalize=False, n_jobs=self.n_jobs, **options)
         self.tree_._grow(rows, rng)
+        drawn = groups >= 0
+        X, Y = rows.only(drawn).gathered("X", "Y")
+        groups, is_list = without_lost_labels(groups, Y, self.label_counts_)
         held_out = groups >= 0
         if held_out.sum() < _FEW_ROWS:
             self.tree_._train(rows, rng)
             return
         self.tree_._train(rows.only(~held_out), rng)
-        X, Y = rows.only(held_out).gathered("X", "Y")
-        counts = label_counts(Y)
-        some = few_of_groups(groups[held_out], CALIBRATED_OF_GROUP)
-        some = some[as_rows_to_come(Y[some], self.label_counts_ - counts)]
-        if len(some) >= _FEW_ROWS:
-            self._calibrate(X[some], Y[some])
+        counts = label_counts(Y[held_out[drawn]])
+        some = few_of_groups(groups[drawn], CALIBRATED_OF_GROUP)
+        # Of the labels of a list, those of one row are none of these: they would seem wrong.
+        self._calibrate(X[some], Y[some], None if is_list else self.label_counts_ - counts)
         self.tree_._train(rows, rng, _short_of_rows(self.tree_.tree_, counts, self.label_counts_))
 
-    def _calibrate(self, X: Matrix, Y: csr_array) -> None:
+    def _calibrate(self, X: Matrix, Y: csr_array, counts: Ints | None) -> None:
+        """Fit to rows held out; `counts` (n_labels,) are the others of each label."""
         with phase("calibration"):
             n_best = _CANDIDATES if self.objective == "f1" else CALIBRATED
             labels, scores = self.tree_._topk(X, min(n_best, Y.shape[1]))
             hits = match(Y, labels).hits
-            self.calibration_ = fit_calibration(scores, hits)
+            n_rows = None if counts is None else counts[labels]
+            self.calibration_ = fit_calibration(scores, hits, n_rows)
             if self.objective == "f1" and hits.any():
-                self.threshold_ = f1_threshold(calibrated(self.calibration_, scores), hits, Y.nnz)
+                p = calibrated(self.calibration_, scores, n_rows)
+                self.threshold_ = f1_threshold(p, hits, Y.nnz)
 
     def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
         super()._check_stored(check, n_features, n_labels)
@@ -155,13 +160,16 @@ class CalibratedTree(LabelRanker):
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
         self.tree_.n_jobs = self.n_jobs  # of this call, not of the training
-        weights = self.label_weights_
-        n_best = k if weights is None else min(max(k, _CANDIDATES), len(weights))
+        counts, weights = self.label_counts_, self.label_weights_
+        n_best = min(max(k, _RANKED if weights is None else _CANDIDATES), len(counts))
         labels, scores = self.tree_._topk(scaled_rows(X), n_best)
-        scores = calibrated(self.calibration_, scores)
-        if weights is None:
-            return labels, scores
-        return best_candidates(labels, weighted(labels, scores, weights), k)
+        scores = calibrated(self.calibration_, scores, counts[labels])
+        if weights is not None:
+            return best_candidates(labels, weighted(labels, scores, weights), k)
+        labels[:, :_RANKED], scores[:, :_RANKED] = best_candidates(
+            labels[:, :_RANKED], scores[:, :_RANKED], min(_RANKED, n_best)
+        )
+        return labels[:, :k], np.minimum.accumulate(scores, axis=1)[:, :k]
 
 
 def _short_of_rows(tree: Tree, held_out: Ints, counts: Ints) -> NDArray[np.bool_]:

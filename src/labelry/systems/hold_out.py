@@ -12,6 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.data.labels import label_counts
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import resolve_jobs, run, spans
 from labelry.linalg.rows import Block, Rows, StreamedRows
@@ -88,31 +89,37 @@ def few_of_groups(groups: I32, most: int = 1) -> NDArray[np.intp]:
     return np.sort(order[place < most])
 
 
-def as_rows_to_come(Y: csr_array, counts: Ints) -> NDArray[np.intp]:
-    """Those of the rows held out that are like rows to come: as a rule, all.
+def without_lost_labels(groups: I32, Y: csr_array, counts: Ints) -> tuple[I32, bool]:
+    """The groups to hold out, as a rule all; and whether that are fewer than these.
 
-    New rows have labels of which there is no row, and so do these. But where more than half of
-    their labels are of that kind, the training rows are rather a list of labels than a sample of
-    rows: those to come will have labels of the list, and so have those that are given back.
+    New rows have labels of which there is no row, and so do those held out. But where more than
+    half of their labels are of that kind, the training rows are rather a list of labels than a
+    sample of rows: those to come will have labels of the list. Then groups stay with the others
+    that have a label which those would not have.
 
     Parameters
     ----------
-    Y : csr_array (n_rows, n_labels)
-        Of the rows that were held out.
+    groups : array (n_rows,)
+        As of `held_out_groups`.
+    Y : csr_array (n_held_out, n_labels)
+        Of the rows to hold out.
     counts : array (n_labels,)
-        Rows of each label that were not.
+        Rows of each label, these and the others.
 
     Examples
     --------
-    >>> Y = csr_array(np.eye(3))
-    >>> as_rows_to_come(Y, np.array([7, 2, 0])).tolist(), as_rows_to_come(Y, np.array([7, 0, 0]))
-    ([0, 1, 2], array([0]))
+    >>> Y, groups = csr_array(np.eye(3)), np.array([0, -1, 2, 3])
+    >>> without_lost_labels(groups, Y, np.array([7, 2, 1]))
+    (array([ 0, -1,  2,  3]), False)
+    >>> without_lost_labels(groups, Y, np.array([7, 1, 1]))
+    (array([ 0, -1, -1, -1]), True)
     """
-    lost = counts == 0
-    known = np.flatnonzero(Y @ lost.astype(np.float32) == 0)
-    if len(known) and lost[Y.indices].sum() > _HALF * Y.nnz:
-        return known
-    return np.arange(Y.shape[0])
+    lost = label_counts(Y) == counts
+    if lost[Y.indices].sum() <= _HALF * Y.nnz:
+        return groups, False
+    held_out = np.flatnonzero(groups >= 0)
+    losing = groups[held_out[Y @ lost.astype(np.float32) > 0]]
+    return np.where(np.isin(groups, losing), groups.dtype.type(-1), groups), True
 
 
 def held_out_groups_of(rows: Rows, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:

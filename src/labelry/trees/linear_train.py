@@ -5,7 +5,8 @@ reach the node, i.e. have some label below that. Each classifier minimises
 
     1/2 ||w||^2 + C sum_i loss(y_i w'x_i),   loss(m) = max(0, 1 - m)^2  or  log(1 + e^-4m)
 
-and small weights are dropped.
+and small weights are dropped. Margins of sets of labels are then made somewhat smaller, so that a
+label of the second-best set has a better chance beside those of the best.
 
 References
 ----------
@@ -49,6 +50,7 @@ _BATCH = 1 << 17  # the same, of a batch of small nodes
 _ROOT_SHARE = 0.4  # of C at a root, where all rows are losses against the same regulariser,
 _ROOT_SHARE_OF_SEVERAL = 0.55  # and of several trees, whose mean overfits less
 _SHARE = 6  # of the memory: what the rows of a batch of nodes may take, and what weights may
+_OF_SETS = np.float32(0.875)  # of the margin of a set of labels that its score is made of
 _NO_ROWS = -1.0  # intercept of a child that no row has: what others tend to on foreign rows
 
 
@@ -111,13 +113,16 @@ def train_linear(
         trainer = _Trainer(X, Y, tree, roots, settings, chosen)
     trained = np.intersect1d(nodes, tree.parent[np.flatnonzero(chosen)])
     seeds = rng.integers(1, 2**31, size=len(trained))
+    share = np.where(tree.label < 0, _OF_SETS, np.float32(1))
     with phase("training nodes", len(trained), "nodes") as advance:
         for part in trainer.train(trained, seeds, n_jobs):
-            bias[part.children] = part.bias
+            bias[part.children] = share[part.children] * part.bias
             parts.append(part)
             if part.last:
+                first = tree.first_child[part.node]
                 stay = [] if again is None else [again.entries(tree, part.node)]
-                entries = _joined([*stay, *(p[:3] for p in parts)])
+                new = [(p.feature, p.child, share[first + p.child] * p.weight) for p in parts]
+                entries = _joined([*stay, *new])
                 chunks[part.node] = pack_chunk(*entries, rows.n_features)
                 parts = []
                 advance(1)
