@@ -61,7 +61,8 @@ def test_a_child_is_set_against_its_siblings_on_the_rows_of_their_parent(
             y = has[first + c, rows]
             if 0 < y.sum() < len(y):
                 root_C = 0.8 if n_trees == 1 else 1.1
-                model, factor = linear_classifier(loss, root_C if node in roots else 2.0)
+                below = 2.0 * (400 / rows.sum()) ** 0.25
+                model, factor = linear_classifier(loss, root_C if node in roots else below)
                 model.fit(X[rows].toarray(), y)
                 if tree.label[first + c] < 0:
                     factor /= 0.875

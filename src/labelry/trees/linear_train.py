@@ -49,6 +49,8 @@ _WORK = 1 << 20  # nonzeros times groups of children of a task: nodes with more 
 _BATCH = 1 << 17  # the same, of a batch of small nodes
 _ROOT_SHARE = 0.4  # of C at a root, where all rows are losses against the same regulariser,
 _ROOT_SHARE_OF_SEVERAL = 0.55  # and of several trees, whose mean overfits less
+# Below a root C (400 / n)^(1/4) is the weight of the n rows of a node, for the same reason.
+_ROWS_OF_C, _POWER_OF_ROWS = 400, 0.25
 _SHARE = 6  # of the memory: what the rows of a batch of nodes may take, and what weights may
 _OF_SETS = np.float32(0.875)  # of the margin of a set of labels that its score is made of
 _NO_ROWS = -1.0  # intercept of a child that no row has: what others tend to on foreign rows
@@ -82,8 +84,9 @@ def train_linear(
     loss : {"squared_hinge", "logistic"}
         The second of four times the margin, so that margins of both mean the same.
     C : float
-        Weight of the losses against the regulariser, below a root two fifths of it (of several
-        roots somewhat more); larger fits the rows more closely.
+        Weight of the losses against the regulariser for a node of 400 rows; with more it is less,
+        by the fourth root, and at a root two fifths of it (of several somewhat more). Larger fits
+        the rows more closely.
     prune : float
         Weights of at most this absolute value are dropped, and the others rounded to one byte;
         larger is smaller and faster. With 0 they stay as they are.
@@ -153,6 +156,16 @@ class _Settings(NamedTuple):
     max_sweeps: int
     rounds: int | None
     prune: np.float32
+
+    def scaled_loss(self, is_root: bool, n_rows: int) -> tuple[float, np.float32]:
+        """C of a node for `dual_descent`, and what its weights are to be multiplied by.
+
+        With v = 4w the logistic objective is 1/32 ||v||^2 + C sum_i log(1 + exp(-y_i v'x_i)).
+        """
+        C = self.root_C if is_root else self.C * (_ROWS_OF_C / max(n_rows, 1)) ** _POWER_OF_ROWS
+        if self.loss == "logistic":
+            return float(SHARPNESS) ** 2 * C, 1 / SHARPNESS
+        return C, np.float32(1)
 
 
 class _Part(NamedTuple):
@@ -232,9 +245,9 @@ class _Trainer:
     def _train(self, task: _Task) -> _Part:
         """Train some children of a node."""
         node, children, seed, last = task
-        loss, C, root_C, tolerance, max_sweeps, rounds, prune = self._settings
-        C, scale = _scaled_loss(loss, root_C if node in self._roots else C)
+        loss, _, _, tolerance, max_sweeps, rounds, prune = self._settings
         rows, rows_of = self._rows(node), self._rows_of
+        C, scale = self._settings.scaled_loss(node in self._roots, len(rows))
         found = train_children(
             *self._local(rows), self._energy[rows], rows,
             rows_of.indptr, rows_of.indices, children, np.int32(self._tree.first_child[node]),
@@ -312,7 +325,8 @@ class _StreamedTrainer:
             places = _by_frequency(self._n_rows[first:end] * self._chosen[first:end])
             for a, b in spans(-(-len(places) // LANES), max(1, self._rows.n_workers)):
                 last = b * LANES >= len(places)
-                tasks.append((node, places[a * LANES : b * LANES], seed, last))
+                some = places[a * LANES : b * LANES]
+                tasks.append((node, some, int(self._n_rows[node]), seed, last))
         train = partial(_train_by_blocks, self._tree, self._roots, self._settings, self._room)
         return self._rows.map_tasks(train, tasks, n_jobs=n_jobs)
 
@@ -325,11 +339,12 @@ def _train_by_blocks(
     rows: Rows,
     node: int,
     places: I32,
+    n_rows: int,
     seed: int,
     last: bool,
     n_jobs: int,
 ) -> _Part:
-    """Train some children of a node, counted from its first, by blocks of its rows."""
+    """Train some children of a node of so many rows, counted from its first, by blocks of them."""
     is_root = node in roots
     children = tree.first_child[node] + places
     label_sets = tree.label_sets
@@ -342,8 +357,8 @@ def _train_by_blocks(
             X, Y = X[mine], Y[mine]
         return X, csr_array(Y @ below)
 
-    loss, C, root_C, tolerance, max_sweeps, rounds, prune = settings
-    C, scale = _scaled_loss(loss, root_C if is_root else C)
+    loss, _, _, tolerance, max_sweeps, rounds, prune = settings
+    C, scale = settings.scaled_loss(is_root, n_rows)
     starts = range(0, len(places), LANES)
     trained = train_by_blocks(
         rows.map_blocks(targets),
@@ -394,16 +409,6 @@ def _by_frequency(n_rows: NDArray[Any]) -> I32:
     """
     order = np.argsort(-n_rows, kind="stable")
     return order[: np.count_nonzero(n_rows)].astype(np.int32)
-
-
-def _scaled_loss(loss: Loss, C: float) -> tuple[float, np.float32]:
-    """C for `dual_descent`, and what its weights are to be multiplied by.
-
-    With v = 4w the logistic objective is 1/32 ||v||^2 + C sum_i log(1 + exp(-y_i v'x_i)).
-    """
-    if loss == "logistic":
-        return float(SHARPNESS) ** 2 * C, 1 / SHARPNESS
-    return C, np.float32(1)
 
 
 def _joined(parts: Sequence[Entries]) -> Entries:
