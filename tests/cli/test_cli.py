@@ -278,6 +278,7 @@ def test_what_has_no_place_with_shards(folder: Path, xc: Path, tmp_path: Path) -
     assert "memory must be at least" in invoke("train", shards, *out, "--memory", "10")
     assert "got 'much'" in invoke("train", shards, *out, "--memory", "much")
     assert "--names needs texts" in invoke("train", shards, *out, "--names", names)
+    assert "--group-column needs a table" in invoke("train", shards, *out, "--group-column", "a")
     error = invoke("train", folder / "train.jsonl", *out, "--memory", "1GiB")
     assert "labelry convert --sharded" in error
     error = invoke("convert", xc, tmp_path / "other", "--sharded", "--to", "npz")
@@ -388,6 +389,26 @@ def test_names_make_labels_without_rows_predictable(folder: Path, tmp_path: Path
     assert row["labels"] == ["bird"]
     names.write_text("cat\tcat that purrs\nbird\n")
     assert "names.tsv:2: found 'bird'" in labelry(*train, "-f", code=2).stderr
+
+
+def test_rows_of_a_group_are_held_out_together(tmp_path: Path) -> None:
+    data, model = tmp_path / "train.jsonl", tmp_path / "model"
+    rows = [
+        {"text": f"word{i % 4} site{i // 6} filler{i % 7}", "labels": [f"L{i % 4}"], "site": i // 6}
+        for i in range(240)
+    ]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train = ("train", data, "--out", model, "-q", "-f", "--quality", "fast")
+    labelry(*train, "--group-column", "site")
+    by_site = (model / "model.json").read_bytes()
+    assert labelry("evaluate", model, data, "--json", "-q").stdout
+    labelry(*train)
+    assert (model / "model.json").read_bytes() != by_site  # other rows to calibrate on
+    error = labelry(*train, "--group-column", "page", code=2).stderr
+    assert "train.jsonl: found no row with a value of 'page'" in error
+    other = ("train", data, "--out", model, "-f", "--system", "blend", "--group-column", "site")
+    error = labelry(*other, code=2).stderr
+    assert "--group-column is for the tagger, not for blend" in " ".join(error.split())
 
 
 def test_explain(folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.sparse import csr_array, vstack
 
 import labelry.data
 from labelry.data import FORMATS, Dataset, read, read_blocks, write
+from labelry.data.files import read_groups
 from labelry.data.formats import FEATURE_FORMATS
 from labelry.data.tables import TABLE_FORMATS
 from labelry.errors import DataError
@@ -120,6 +122,33 @@ def test_column_options(tmp_path):
         assert dataset.label_names == ["1999", "2000"]
     write(dataset, tmp_path / "u.csv", **options)
     assert (tmp_path / "u.csv").read_text() == path.read_text()
+
+
+def test_groups_of_rows(tmp_path):
+    path = tmp_path / "data.jsonl"
+    rows = [("a", 7), ("b", "x"), ("c", None), ("d", "x"), ("e", 7), ("f", None)]
+    lines = [json.dumps({"text": text, "labels": [], "site": site}) for text, site in rows]
+    path.write_text("\n".join([*lines, '{"text": "g"}']) + "\n")
+    groups = read_groups(path, "site")
+    assert groups.dtype == np.int32
+    assert groups[[0, 1]].tolist() == groups[[4, 3]].tolist()
+    assert len(set(groups.tolist())) == 5  # two values, and three rows without
+    (tmp_path / "none.jsonl").write_text('{"text": "a", "labels": "b"}\n')
+    table = tmp_path / "data.csv"
+    table.write_text("body,labels,site\na,,x|y\nb,,\nc,,x|y\n")
+    groups = read_groups(table, "site", text_column="body")
+    assert groups[0] == groups[2] != groups[1]
+    path.write_text('{"text": "a", "site": "x"}\n{"text": "b", "site": ["x", "y"]}\n')
+    with pytest.raises(DataError, match=r"found \['x', 'y'\] in row 2; expected one value"):
+        read_groups(path, "site")
+    with pytest.raises(DataError, match="a label column 'page'"):
+        read_groups(table, "page")
+    with pytest.raises(DataError, match="no row with a value of 'page'"):
+        read_groups(tmp_path / "none.jsonl", "page")
+    plain = tmp_path / "data.txt"
+    plain.write_text("1:1\n")
+    with pytest.raises(DataError, match="as group_column is given"):
+        read_groups(plain, "site", "svmlight")
 
 
 def test_shape_options(tmp_path):

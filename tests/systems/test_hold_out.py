@@ -12,6 +12,7 @@ from labelry.systems import hold_out
 from labelry.systems.hold_out import (
     few_of_groups,
     held_out_groups,
+    held_out_of,
     near_duplicates,
     without_lost_labels,
 )
@@ -67,8 +68,8 @@ def test_groups_of_drawn_rows_are_whole(seed: int) -> None:
     S = (X @ X.T).toarray()
     found = held_out_groups(X, 0.8, 100, np.random.default_rng(seed))
     assert 90 <= (found >= 0).sum() <= 100
-    leaders = few_of_groups(found)
-    assert_array_equal(leaders, np.unique(found[found >= 0]))
+    leaders = np.unique(found[found >= 0])
+    assert_array_equal(found[leaders], leaders)
     assert (S[leaders][:, found < 0] < 0.8 + 1e-5).all()
     for leader in leaders:
         assert (S[leader, found == leader] >= 0.8 - 1e-5).all()
@@ -89,12 +90,31 @@ def test_drawn_rows_of_a_large_group_stay() -> None:
 def test_few_rows_of_each_group() -> None:
     rng = np.random.default_rng(0)
     groups = np.full(40, -1)
-    for first in (3, 10, 20):
-        groups[rng.choice(np.flatnonzero(groups < 0)[first:], 5, replace=False)] = first
-    for most in (1, 2, 5, 9):
-        expected = [np.flatnonzero(groups == g)[:most] for g in (3, 10, 20)]
+    for group, size in ((3, 7), (10, 1), (20, 1)):
+        groups[rng.choice(np.flatnonzero(groups < 0), size, replace=False)] = group
+    for most in (1, 3, 5, 9):  # on average they have three
+        expected = [np.flatnonzero(groups == g)[: max(most, 3)] for g in (3, 10, 20)]
         assert_array_equal(few_of_groups(groups, most), np.sort(np.concatenate(expected)))
     assert few_of_groups(np.full(3, -1)).size == 0
+
+
+def test_groups_that_are_given_are_held_out_whole() -> None:
+    rng = np.random.default_rng(0)
+    given = rng.integers(0, 60, 400)
+    times = np.zeros(60)
+    for seed in range(200):
+        found = held_out_of(given, 50, 100, np.random.default_rng(seed))
+        out = np.unique(given[found >= 0])
+        assert_array_equal(np.isin(given, out), found >= 0)
+        assert 45 <= (found >= 0).sum() <= 50
+        assert_array_equal(given[found[found >= 0]], given[found >= 0])  # named by a row of theirs
+        times[out] += 1
+    assert times.min() > 0  # all are drawn now and then
+    large = np.repeat([5, 7, 9], [60, 90, 100])
+    assert_array_equal(held_out_of(large, 50, 100, rng) >= 0, large == 5)  # more than was wanted
+    assert not (held_out_of(large, 0, 0, rng) >= 0).any()
+    with pytest.raises(ValueError, match="at most 50; the smallest group has 60"):
+        held_out_of(large, 50, 50, rng)
 
 
 def test_rows_of_lost_labels_are_held_out_unless_they_are_most() -> None:

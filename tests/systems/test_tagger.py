@@ -56,6 +56,57 @@ def test_tags_new_texts(tagger: Tagger) -> None:
     assert pairs == (tagger.quality != "fast")
 
 
+def of_groups(n_groups: int, seed: int) -> tuple[csr_array, np.ndarray, np.ndarray]:
+    """Rows, the label that all of a group have, and the groups.
+
+    The words of a group mean nothing in another; one of each row means its label, every other time.
+    """
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(n_groups), 8)
+    y = rng.integers(0, 6, n_groups)[groups]
+    hint = np.where(rng.random(len(y)) < 0.5, y, rng.integers(0, 6, len(y)))
+    words = rng.integers(6, 56, (n_groups, 4))[groups]
+    noise = rng.integers(56, 256, (len(y), 3))
+    X = np.zeros((len(y), 256), dtype=np.float32)
+    np.put_along_axis(X, np.column_stack([hint, words, noise]), 1, axis=1)
+    return csr_array(X), y, groups
+
+
+@pytest.mark.parametrize("quality", QUALITIES)
+def test_what_is_given_as_groups_is_held_out_together(quality: str) -> None:
+    X, y, groups = of_groups(150, seed=0)
+    new, new_y, _ = of_groups(150, seed=1)
+
+    def measured(groups: np.ndarray | None) -> tuple[float, float]:
+        tagger = Tagger(quality=quality, n_jobs=1).fit(X, y, groups=groups)
+        labels, scores = tagger.predict_topk(new, 1)
+        right = float((labels[:, 0] == new_y).mean())
+        return right, float(scores.mean()) - right
+
+    alone, too_sure = measured(None)
+    assert too_sure > 0.2
+    right, too_sure = measured(np.array([f"group {g}" for g in groups]))
+    assert too_sure < 0.1
+    assert right > alone - 0.02
+    if quality != "fast":  # whom to trust is learnt as well
+        assert right > alone + 0.2
+
+
+@pytest.mark.parametrize("quality", QUALITIES)
+def test_groups_few_odd_and_wrong(quality: str) -> None:
+    X, y, _ = of_groups(150, seed=0)
+    tagger = Tagger(quality=quality, n_jobs=1)
+    few = np.repeat(np.arange(6), 200)
+    assert tagger.fit(X, y, groups=few).probabilities
+    with pytest.raises(ValueError, match=r"groups must have the shape \(1200,\); got \(2,\)"):
+        tagger.fit(X, y, groups=[0, 1])
+    with pytest.raises(ValueError, match="the smallest group has 1,200"):
+        tagger.fit(X, y, groups=np.zeros(1200))
+    with pytest.warns(UserWarning, match="are given up"):
+        fitted = Tagger(quality=quality, n_jobs=1, budget=1e-3).fit(X, y, groups=few)
+    assert fitted.chosen_.n_rows < 1200
+
+
 def test_predict_takes_k_a_threshold_both_or_neither(tagger: Tagger) -> None:
     texts, labels = documents(n=100, seed=1)
     best = tagger.predict(texts, k=3)

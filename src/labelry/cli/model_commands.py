@@ -20,7 +20,7 @@ from labelry.cli.options import (
     stoppable,
     warnings_told,
 )
-from labelry.cli.reading import Memory, Reading, reads_data
+from labelry.cli.reading import PANEL, Memory, Reading, reads_data
 from labelry.cli.system_flags import TAGGER, check_applies, given_parameters
 
 if TYPE_CHECKING:
@@ -50,6 +50,15 @@ def train(
             metavar="FILE",
             help="Names or descriptions of labels, for the tagger: a line 'label<TAB>name' each, "
             "or .csv or .jsonl with label and name. Labels without rows are then predicted too.",
+        ),
+    ] = None,
+    group_column: Annotated[
+        str | None,
+        typer.Option(
+            "--group-column",
+            help="Column or key that rows belong together by (a site, an author), for the tagger: "
+            "its probabilities are then right for rows of other groups.",
+            rich_help_panel=PANEL,
         ),
     ] = None,
     memory: Memory = None,
@@ -85,13 +94,15 @@ def train(
 
     estimator = _estimator(context, system, seed, reading.jobs)
     modelfile.check_writable(out, force=force)  # before an hour of training, not after
-    with_names = {} if names is None else {"names": _names(names, system)}
+    further = _further(names, group_column, system)
     passes = Passes(memory, scheduler, resume)
     with progress_shown(quiet), warnings_told(), recorded(), ExitStack() as until_saved:
-        dataset = _training_data(reading, data, names, passes, estimator)
+        dataset = _training_data(reading, data, further, passes, estimator)
+        if group_column is not None:
+            further["groups"] = reading.read_groups(data, group_column)
         start = time.perf_counter()
         if isinstance(dataset, Dataset):
-            model = stoppable(estimator.fit_dataset, dataset, **with_names)
+            model = stoppable(estimator.fit_dataset, dataset, **further)
         else:
             model = _fit_shards(estimator, dataset, data, out, passes, until_saved)
         seconds = time.perf_counter() - start
@@ -134,7 +145,7 @@ class Passes(NamedTuple):
 
 
 def _training_data(
-    reading: Reading, data: Path, names: Path | None, passes: Passes, estimator: LabelRanker
+    reading: Reading, data: Path, further: dict[str, Any], passes: Passes, estimator: LabelRanker
 ) -> Dataset | Shards:
     """A dataset in memory; or shards as they are, for which alone some options are."""
     from labelry.cluster.locations import is_url, open_location
@@ -143,9 +154,13 @@ def _training_data(
     if not is_shards(data) and not is_url(data):
         why = "training from shards: make them with labelry convert --sharded"
         passes.check_unused(Passes._fields, why)
+        if "groups" in further and not data.is_file():
+            raise typer.BadParameter("--group-column needs a file: it is read twice")
         return reading.read(data)
-    if names is not None:
+    if "names" in further:
         raise typer.BadParameter("--names needs texts; shards have them no longer")
+    if "groups" in further:
+        raise typer.BadParameter("--group-column needs a table; shards have its columns no longer")
     if not estimator.learns_by_passes():
         why = f"systems that learn by passes; {estimator.system} has all rows in memory"
         passes.check_unused(("scheduler", "resume"), why)
@@ -182,12 +197,16 @@ def _fit_shards(
     return stoppable(estimator.fit, rows)
 
 
-def _names(file: Path, system: str) -> dict[str, str]:
+def _further(names: Path | None, group_column: str | None, system: str) -> dict[str, Any]:
+    """What the tagger takes beside rows; of groups only that there are some."""
     from labelry.data.names import read_names
 
-    if system != TAGGER:
-        raise typer.BadParameter(f"--names is for the tagger, not for {system}")
-    return read_names(file)
+    given = {"--names": names, "--group-column": group_column}
+    for flag, value in given.items():
+        if value is not None and system != TAGGER:
+            raise typer.BadParameter(f"{flag} is for the tagger, not for {system}")
+    further: dict[str, Any] = {} if names is None else {"names": read_names(names)}
+    return further if group_column is None else further | {"groups": group_column}
 
 
 def _estimator(context: typer.Context, system: str, seed: int, jobs: int | None) -> LabelRanker:

@@ -16,10 +16,13 @@ import typer
 from labelry.cli.options import Jobs, stoppable
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from labelry.data import Dataset
     from labelry.data.shards import Shards
 
-_PANEL = "Reading the data"
+PANEL = "Reading the data"
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?)\s*(?:([KMGT])(i?B)?|B)?\s*", re.IGNORECASE)
 
 
@@ -59,25 +62,25 @@ class Reading:
             "--format",
             help="xc, svmlight, npz, jsonl, csv, tsv, parquet, fasttext or shards.",
             show_default="recognised from the content",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None
     text_column: Annotated[
         str | None,
-        typer.Option(help="Column or key that holds the text.", rich_help_panel=_PANEL),
+        typer.Option(help="Column or key that holds the text.", rich_help_panel=PANEL),
     ] = None
     label_column: Annotated[
         str | None,
-        typer.Option(help="Column or key that holds the labels.", rich_help_panel=_PANEL),
+        typer.Option(help="Column or key that holds the labels.", rich_help_panel=PANEL),
     ] = None
     label_separator: Annotated[
-        str, typer.Option(help="Between labels in a CSV or TSV cell.", rich_help_panel=_PANEL)
+        str, typer.Option(help="Between labels in a CSV or TSV cell.", rich_help_panel=PANEL)
     ] = "|"
     label_names: Annotated[
         Path | None,
         typer.Option(
             help="File with the name of label i on line i, for feature formats.",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None
     jobs: Jobs = None
@@ -109,6 +112,12 @@ class Reading:
                 n_features=n_features,
                 n_jobs=self.jobs,
             )
+
+    def read_groups(self, path: Path, column: str) -> NDArray[np.int32]:
+        """The number of the group of each row, by a column of a table."""
+        from labelry.data.files import read_groups
+
+        return read_groups(path, column, self.input_format, text_column=self.text_column)
 
     def opened(self, path: Path, *, n_features: int | None = None) -> Dataset | Shards:
         """A dataset that is read, or shards that are read as they are needed."""

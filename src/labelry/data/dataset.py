@@ -114,7 +114,7 @@ class Dataset:
             The group of each row, any values. A group is never cut, so the number of test
             rows comes only as near to `test_size` as the groups allow.
         """
-        number = _number_groups(groups, self.n_rows)
+        number = numbered_groups(groups, self.n_rows)
         sizes = np.bincount(number)
         if len(sizes) < 2:
             unit = "rows" if groups is None else "groups"
@@ -142,8 +142,8 @@ def _check_length(name: str, found: int, expected: int, of: str) -> None:
         raise ValueError(f"{name} has {found} entries, but there are {expected} {of}")
 
 
-def _number_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:
-    """Give the groups numbers from 0 on; without groups each row is one."""
+def numbered_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:
+    """Give the groups of rows numbers from 0 on; without groups each row is one."""
     if groups is None:
         return np.arange(n_rows)
     values = np.asarray(groups)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from sys import getsizeof
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from labelry.data.canonical import make_csr
 from labelry.data.cells import bad, flaw_of_names, shown
@@ -150,6 +152,41 @@ def read_blocks(
     )
 
 
+def read_groups(
+    path: str | Path,
+    column: str,
+    format: str | None = None,
+    *,
+    text_column: str | None = None,
+) -> NDArray[np.int32]:
+    """The number of the group of each row: rows with the same value of a column, key or cell.
+
+    A row without a value is a group of its own. `text_column` is that of `read`, which knows what
+    a row is by its text.
+
+    Raises
+    ------
+    DataError
+        As of `read`; also for a format without columns, and for a row with several values.
+    """
+    format = format or recognise(path)
+    check_format(format, _READABLE)
+    _check_options(path, format, {"group_column": column})
+    blocks = read_table_blocks(
+        path, format, text_column=text_column, label_column=column, label_separator=None
+    )
+    known: dict[str, int] = {}
+    groups: list[int] = []
+    for values in chain.from_iterable(labels for _, labels in blocks):
+        if len(values) > 1:
+            found = f"{shown(values)} in row {len(groups) + 1}"
+            raise bad(found, "one value of group_column", path, None)
+        groups.append(known.setdefault(values[0], len(known)) if values else -1 - len(groups))
+    if not known:
+        raise bad(f"no row with a value of {column!r}", "groups, as group_column", path, None)
+    return np.array(groups, dtype=np.int32)
+
+
 def write(
     dataset: Dataset,
     path: str | Path,
@@ -224,6 +261,7 @@ _READABLE = (*FORMATS, SHARDS)
 _OPTIONS_OF = {
     "text_column": ("jsonl", "csv", "tsv", "parquet"),
     "label_column": ("jsonl", "csv", "tsv", "parquet"),
+    "group_column": ("jsonl", "csv", "tsv", "parquet"),
     "label_names": FEATURE_FORMATS,
     "zero_based": ("xc", "svmlight"),
     "n_features": (*FEATURE_FORMATS, SHARDS),

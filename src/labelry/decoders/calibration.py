@@ -16,7 +16,7 @@ from labelry.state import storable
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
-Ints = NDArray[np.integer]
+Numbers = NDArray[np.number]
 
 CALIBRATED = 10  # best labels of a row that the curve is fitted to
 _LEAST = 1e-6  # distance from 0 and 1 below which scores say nothing more
@@ -24,6 +24,9 @@ _MOST_BENDS = 50
 _PER_BEND = 100  # true labels for each bend of the curve, on average, at least
 _SMOOTH = 0.1  # of the smooth curve that stays: equal log odds would lose the order of scores
 _PRIOR = 50  # labels that the smooth curve counts for, beside those of a bend
+# Small features need large factors, which regularised models avoid: the labels of all rows are
+# few beside the rows, and say less about frequent and rare ones than so many rows could.
+_SMALL = 0.1
 _OF_SCORE = 3  # factors, which do not fall; the fourth is that of the rows of a label
 
 _NO_BENDS = np.empty(0)
@@ -72,7 +75,7 @@ class Calibration(NamedTuple):
         for name in ("at", "log_odds"):
             check.array(name, getattr(self, name), self.at.size, dtype="float64")
 
-    def probabilities(self, scores: F32, n_rows: Ints | None = None) -> F32:
+    def probabilities(self, scores: F32, n_rows: Numbers | None = None) -> F32:
         """Of scores (n, m), the best of each row among them; minus infinity (no label) stays.
 
         `n_rows` (n, m) are the training rows of the labels; not used if it was not fitted to any.
@@ -88,7 +91,7 @@ class Calibration(NamedTuple):
 
 
 def fit_calibration(
-    scores: F32, hits: NDArray[np.bool_], n_rows: Ints | None = None
+    scores: F32, hits: NDArray[np.bool_], n_rows: Numbers | None = None
 ) -> Calibration | None:
     """Fit to scores of the ten best labels of each row; the others are many, and all but false.
 
@@ -100,11 +103,13 @@ def fit_calibration(
     scores, hits : arrays (n, m)
         Scores, minus infinity where there is no label, and which of the labels are true.
     n_rows : array (n, m), optional
-        Rows of each label that the model has seen. Without them these do not count.
+        Training rows of each label, as many as it would have if none had been held out. Without
+        them these do not count.
     """
-    rows = np.zeros(scores.shape) if n_rows is None else np.log1p(n_rows)
+    rows = np.zeros(scores.shape) if n_rows is None else _SMALL * np.log1p(n_rows)
     places, scores = topk(scores, min(CALIBRATED, scores.shape[1]))
-    hits, rows = (np.take_along_axis(A, np.maximum(places, 0), axis=1) for A in (hits, rows))
+    places = np.maximum(places, 0)
+    hits, rows = np.take_along_axis(hits, places, axis=1), np.take_along_axis(rows, places, axis=1)
     listed = np.isfinite(scores)
     A, true = np.stack([*_logarithms(scores), rows], axis=-1)[listed], hits[listed]
     if true.all() or not true.any():
@@ -115,12 +120,13 @@ def fit_calibration(
         low, high, share, frequency = model.coef_[0].tolist()
         if min(low, high, share) >= 0:
             bends = _bends(model.decision_function(A), true)
-            return Calibration(low, high, float(model.intercept_[0]), *bends, share, frequency)
+            intercept = float(model.intercept_[0])
+            return Calibration(low, high, intercept, *bends, share, _SMALL * frequency)
         # A curve that falls with the score is noise: without that part of it.
         kept[:_OF_SCORE] &= model.coef_[0, :_OF_SCORE] > 0
 
 
-def calibrated(calibration: Calibration | None, scores: F32, n_rows: Ints | None = None) -> F32:
+def calibrated(calibration: Calibration | None, scores: F32, n_rows: Numbers | None = None) -> F32:
     """Probabilities, or the scores as they are."""
     return scores if calibration is None else calibration.probabilities(scores, n_rows)
 

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import StoredCheck, check_at_least, check_one_of, check_positive
+from labelry.data.dataset import numbered_groups
 from labelry.data.labels import label_counts
 from labelry.decoders.calibration import Calibration, calibrated, fit_calibration
 from labelry.decoders.evidence import PER_JUDGE, known_of_labels
@@ -27,6 +28,7 @@ from labelry.systems.hold_out import (
     CALIBRATED_OF_GROUP,
     few_of_groups,
     held_out_groups,
+    held_out_of,
     without_lost_labels,
 )
 from labelry.systems.new_labels import encoded_again, further_classes, name_features
@@ -164,7 +166,7 @@ class Blend(LabelRanker):
         """Score from which `predict` says yes in the multilabel case."""
         return getattr(self, "threshold_", _HALF)
 
-    def fit(self, X: Any, y: Any = None, *, label_features: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, label_features: Any = None, groups: Any = None) -> Self:
         """Learn to rank labels.
 
         Parameters
@@ -175,8 +177,12 @@ class Blend(LabelRanker):
             Names or descriptions of the labels as rows of X would be, in the order of `classes_`;
             zeros for a label without a name. If X are texts, a list of texts is taken too. Labels
             without a single row can be predicted by their names.
+        groups : array (n_rows,), optional
+            The group of each row, any values: rows that are held out together, in place of
+            near-duplicates. Give it where rows belong together, such as pages of a site, and new
+            rows will be of other groups.
         """
-        return self._fit_given(X, y, label_features=label_features)
+        return self._fit_given(X, y, label_features=label_features, groups=groups)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Take in further rows, with old labels or new ones, without training anew.
@@ -242,9 +248,15 @@ class Blend(LabelRanker):
     # hinder the kernels, which have most of it.
     @library_threads(1)
     def _fit(
-        self, X: Matrix, Y: csr_array, rng: np.random.Generator, label_features: Any = None
+        self,
+        X: Matrix,
+        Y: csr_array,
+        rng: np.random.Generator,
+        label_features: Any = None,
+        groups: Any = None,
     ) -> None:
         self._check_parameters()
+        given = None if groups is None else numbered_groups(groups, X.shape[0])
         X = scaled_rows(X)
         names = None
         if label_features is not None:
@@ -254,9 +266,13 @@ class Blend(LabelRanker):
         self.judge_: str | None = JUDGES[0]
         self.threshold_ = _HALF
         self.held_out_ndcg_: dict[str, float] = {}
-        n_wanted = min(int(self.held_out * X.shape[0]), _MOST_ROWS)
-        with phase("near-duplicates"):
-            groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
+        most = int(self.held_out * X.shape[0])
+        n_wanted = min(most, _MOST_ROWS)
+        if given is not None:
+            groups = held_out_of(given, n_wanted, most, rng)
+        else:
+            with phase("near-duplicates"):
+                groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
         if names is None:
             groups, _ = without_lost_labels(groups, Y[groups >= 0], label_counts(Y))
         seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups, CALIBRATED_OF_GROUP)
@@ -378,8 +394,11 @@ class Blend(LabelRanker):
         """
         fit = fit_reranker if judges.names is None else fit_with_strangers
         n_jobs = resolve_jobs(self.n_jobs)
-        known, group = np.unique(groups, return_inverse=True)
-        half = (rng.permutation(len(known)) < len(known) // 2)[group]
+        n_groups = len(np.unique(groups))
+        if n_groups == 1:  # one of a few large ones that were given
+            groups, n_groups = np.arange(len(groups), dtype=np.int32), len(groups)
+        group = np.unique(groups, return_inverse=True)[1]
+        half = (rng.permutation(n_groups) < n_groups // 2)[group]
         tasks = [
             (candidates[rows], F[rows], hits[rows], self.reranker, own)
             for rows, own in zip((half & first, ~half & first), rng.spawn(2), strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import StoredCheck, check_one_of
+from labelry.data.dataset import numbered_groups
 from labelry.data.labels import label_counts
 from labelry.decoders.calibration import CALIBRATED, Calibration, calibrated, fit_calibration
 from labelry.decoders.rerank import best_candidates
@@ -23,6 +24,7 @@ from labelry.systems.hold_out import (
     CALIBRATED_OF_GROUP,
     few_of_groups,
     held_out_groups_of,
+    held_out_of,
     without_lost_labels,
 )
 from labelry.systems.linear_tree import LinearLabelTree, fast_options
@@ -57,7 +59,8 @@ class CalibratedTree(LabelRanker):
     but at most a quarter) is held out to calibrate on. Then those classifiers are trained again, on
     all rows, that have missed more than 1 in 32 of the rows of their labels: of few rows about
     all, of many those of rare labels. Near-duplicates are held out together; of rows that do not
-    fit in memory, those that are read together.
+    fit in memory, those that are read together. The five best labels of the trees are then ranked
+    by their probabilities, for which it counts how frequent a label is.
 
     Parameters
     ----------
@@ -111,15 +114,33 @@ class CalibratedTree(LabelRanker):
         check_is_fitted(self)
         return self.tree_.label_vectors()
 
-    def _fit_rows(self, rows: Rows, rng: np.random.Generator) -> None:
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+        """Learn to rank labels.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix (n_rows, n_features), list of str, or Rows
+        y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
+        groups : array (n_rows,), optional
+            The group of each row, any values: rows that are held out together, in place of
+            near-duplicates.
+        """
+        return self._fit_given(X, y, groups=groups)
+
+    def _fit_rows(self, rows: Rows, rng: np.random.Generator, groups: Any = None) -> None:
         self._check_parameters()
+        given = None if groups is None else numbered_groups(groups, rows.n_rows)
         rows = rows.unit().kept()
         self.calibration_: Calibration | None = None
         self.threshold_ = _HALF
         self.label_weights_ = label_weights(self.objective, self.label_counts_, rows.n_rows)
-        n_wanted = min(int(np.clip(rows.n_rows // _ONE_IN, *_HELD_OUT)), rows.n_rows // 4)
-        with phase("near-duplicates"):
-            groups = held_out_groups_of(rows, _SIMILARITY, n_wanted, rng)
+        most = rows.n_rows // 4
+        n_wanted = min(int(np.clip(rows.n_rows // _ONE_IN, *_HELD_OUT)), most)
+        if given is not None:
+            groups = held_out_of(given, n_wanted, most, rng)
+        else:
+            with phase("near-duplicates"):
+                groups = held_out_groups_of(rows, _SIMILARITY, n_wanted, rng)
         options = fast_options(rows.n_labels)
         self.tree_ = LinearLabelTree(normalize=False, n_jobs=self.n_jobs, **options)
         self.tree_._grow(rows, rng)
@@ -134,11 +155,12 @@ class CalibratedTree(LabelRanker):
         counts = label_counts(Y[held_out[drawn]])
         some = few_of_groups(groups[drawn], CALIBRATED_OF_GROUP)
         # Of the labels of a list, those of one row are none of these: they would seem wrong.
-        self._calibrate(X[some], Y[some], None if is_list else self.label_counts_ - counts)
+        seen = (self.label_counts_ - counts) * (rows.n_rows / (rows.n_rows - held_out.sum()))
+        self._calibrate(X[some], Y[some], None if is_list else seen)
         self.tree_._train(rows, rng, _short_of_rows(self.tree_.tree_, counts, self.label_counts_))
 
-    def _calibrate(self, X: Matrix, Y: csr_array, counts: Ints | None) -> None:
-        """Fit to rows held out; `counts` (n_labels,) are the others of each label."""
+    def _calibrate(self, X: Matrix, Y: csr_array, counts: NDArray[np.number] | None) -> None:
+        """Fit to rows held out; `counts` (n_labels,) are training rows by what the others say."""
         with phase("calibration"):
             n_best = _CANDIDATES if self.objective == "f1" else CALIBRATED
             labels, scores = self.tree_._topk(X, min(n_best, Y.shape[1]))

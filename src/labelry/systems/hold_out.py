@@ -2,7 +2,7 @@
 
 Where training rows come in near-duplicates (packages of one source, pages of one template) a row
 held out at random has a twin among the others, and whoever remembers rows looks better than
-he is.
+he is. Where it is known which rows belong together, that is better than what their features say.
 """
 
 from __future__ import annotations
@@ -71,22 +71,52 @@ def held_out_groups(
     return _groups(X, similarity, drawn, n_rows, resolve_jobs(n_jobs))
 
 
-def few_of_groups(groups: I32, most: int = 1) -> NDArray[np.intp]:
-    """Rows that are held out, but so many of each group at most, those that come first.
+def held_out_of(groups: Ints, n_rows: int, most: int, rng: np.random.Generator) -> I32:
+    """As `held_out_groups`, of groups (n_rows,) that are given, by their numbers.
 
-    Only the very first has no near-duplicate outside for sure.
+    Where all are larger than `n_rows` it is one of them, of at most so many rows as `most`; where
+    they are larger than that too, a ValueError.
 
     Examples
     --------
+    >>> held_out_of(np.array([0, 0, 0, 1, 0, 2]), 2, 3, np.random.default_rng(0)).tolist()
+    [-1, -1, -1, 3, -1, 5]
+    """
+    first, group, sizes = np.unique(
+        groups, return_index=True, return_inverse=True, return_counts=True
+    )[1:]
+    smallest = int(sizes.min(initial=len(groups)))
+    if n_rows and smallest > most:
+        raise ValueError(
+            f"groups must be such that some of the {len(groups):,} rows can be held out, at most "
+            f"{most:,}; the smallest group has {smallest:,}"
+        )
+    order = rng.permutation(len(sizes))
+    fits = np.zeros(len(sizes), dtype=bool)
+    fits[order] = _first_that_fit(sizes[order], max(n_rows, smallest) if n_rows else 0)
+    return np.where(fits, first, -1)[group].astype(np.int32)
+
+
+def few_of_groups(groups: I32, most: int = 1) -> NDArray[np.intp]:
+    """Rows that are held out, but so many of each group at most, those that come first.
+
+    Of groups that are larger on average, it is as many as that. Of near-duplicates only the very
+    first has none outside for sure.
+
+    Examples
+    --------
+    >>> few_of_groups(np.array([-1, 1, 1, 1, -1, 5, 6])).tolist()
+    [1, 5, 6]
+    >>> few_of_groups(np.array([-1, 1, 1, 1, -1, 5, 6]), most=2).tolist()
+    [1, 2, 5, 6]
     >>> few_of_groups(np.array([-1, 1, 1, 1, -1, 5])).tolist()
-    [1, 5]
-    >>> few_of_groups(np.array([-1, 1, 1, 1, -1, 5]), most=2).tolist()
     [1, 2, 5]
     """
     held_out = np.flatnonzero(groups >= 0)
     order = held_out[np.argsort(groups[held_out], kind="stable")]
     place = np.arange(len(order)) - np.searchsorted(groups[order], groups[order])
-    return np.sort(order[place < most])
+    n_groups = max(int(np.count_nonzero(place == 0)), 1)
+    return np.sort(order[place < max(most, len(order) // n_groups)])
 
 
 def without_lost_labels(groups: I32, Y: csr_array, counts: Ints) -> tuple[I32, bool]:

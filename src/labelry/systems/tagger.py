@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
 from labelry.checks import StoredCheck, check_at_least, check_one_of
-from labelry.data.dataset import Dataset
+from labelry.data.dataset import Dataset, numbered_groups
 from labelry.data.labels import EncodedLabels
 from labelry.data.text import TextFeatures
 from labelry.decoders.growth import widened
@@ -122,7 +122,14 @@ class Tagger(LabelRanker):
         check_is_fitted(self)
         return self.model_.threshold
 
-    def fit(self, X: Any, y: Any = None, *, names: Mapping[Any, str] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        names: Mapping[Any, str] | None = None,
+        groups: Any = None,
+    ) -> Self:
         """Learn to tag.
 
         Parameters
@@ -133,16 +140,22 @@ class Tagger(LabelRanker):
         names : dict, optional
             Name or description of labels, by label; with texts only. Labels that are on no row
             can then be predicted by their names.
+        groups : array (n_rows,), optional
+            The group of each row, any values. Give it where rows belong together, such as pages of
+            a site, and those to tag will be of other groups: probabilities are then right for
+            these. Otherwise rows that are nearly the same count as a group.
         """
         if isinstance(X, Rows):
             if names is not None:
                 raise ValueError("names need texts, but X are Rows")
-            return super().fit(X, y)
-        return self._fit_named(X, *encoded(y), names)
+            return self._fit_given(X, y, groups=groups)
+        return self._fit_named(X, *encoded(y), names, groups)
 
-    def fit_dataset(self, dataset: Dataset, *, names: Mapping[Any, str] | None = None) -> Self:
+    def fit_dataset(
+        self, dataset: Dataset, *, names: Mapping[Any, str] | None = None, groups: Any = None
+    ) -> Self:
         """As `fit`, from what was read from a file."""
-        return self._fit_named(rows_of(dataset), *labels_of(dataset), names)
+        return self._fit_named(rows_of(dataset), *labels_of(dataset), names, groups)
 
     def predict(
         self, X: Any, k: int | None = None, threshold: float | None = None
@@ -240,7 +253,12 @@ class Tagger(LabelRanker):
         return super()._fit_source(rows, label_names, text_features, **options)
 
     def _fit_named(
-        self, X: Any, labels: EncodedLabels, form: str, names: Mapping[Any, str] | None
+        self,
+        X: Any,
+        labels: EncodedLabels,
+        form: str,
+        names: Mapping[Any, str] | None,
+        groups: Any,
     ) -> Self:
         start = time.perf_counter()
         self._check_parameters()
@@ -249,7 +267,7 @@ class Tagger(LabelRanker):
             if self.quality == "fast":
                 raise ValueError("names need quality balanced or best, got fast")
             labels, self.names_ = with_names(labels, names)
-        return self._fit_encoded(X, labels, form, start=start)
+        return self._fit_encoded(X, labels, form, start=start, groups=groups)
 
     def _fit_texts(self, texts: Any) -> csr_array:
         documents = texts if isinstance(texts, list) else list(texts)
@@ -265,15 +283,24 @@ class Tagger(LabelRanker):
         self.text_features_.fit([*documents, *filter(None, self.names_)])
         return self.text_features_.transform(documents)
 
-    def _fit_rows(self, rows: Rows, rng: np.random.Generator, start: float | None = None) -> None:
+    def _fit_rows(
+        self,
+        rows: Rows,
+        rng: np.random.Generator,
+        start: float | None = None,
+        groups: Any = None,
+    ) -> None:
         names = self._name_features()
+        given: Ints | None = None
+        if groups is not None:
+            given = numbered_groups(groups, rows.n_rows)
         seed = int(rng.integers(2**31))
         start = time.perf_counter() if start is None else start
-        self.chosen_ = self._choose(rows, names, rng, start)
+        self.chosen_ = self._choose(rows, given, names, rng, start)
         if self.chosen_.n_rows < rows.n_rows:
             chosen = rng.choice(rows.n_rows, self.chosen_.n_rows, replace=False)
-            rows = _some(rows, chosen)
-        self.model_ = self._fit_quality(self.chosen_.quality, rows, names, seed)
+            rows, given = _some(rows, given, chosen)
+        self.model_ = self._fit_quality(self.chosen_.quality, rows, given, names, seed)
 
     def _name_features(self) -> csr_array | None:
         if self.names_ is None:
@@ -283,7 +310,12 @@ class Tagger(LabelRanker):
         return self.text_features_.transform(self.names_.tolist())
 
     def _choose(
-        self, rows: Rows, names: csr_array | None, rng: np.random.Generator, start: float
+        self,
+        rows: Rows,
+        groups: Ints | None,
+        names: csr_array | None,
+        rng: np.random.Generator,
+        start: float,
     ) -> Choice:
         """The quality asked for, or what the budget allows."""
         if self.budget is None:
@@ -291,7 +323,7 @@ class Tagger(LabelRanker):
         order = rng.permutation(rows.n_rows)
 
         def fit(quality: str, n_rows: int) -> None:
-            self._fit_quality(quality, _some(rows, order[:n_rows]), names, seed=0)
+            self._fit_quality(quality, *_some(rows, groups, order[:n_rows]), names, seed=0)
 
         downwards = QUALITIES[QUALITIES.index(self.quality) :: -1]
         budget = as_seconds(self.budget)
@@ -306,7 +338,12 @@ class Tagger(LabelRanker):
         return choice
 
     def _fit_quality(
-        self, quality: str, rows: Rows, names: csr_array | None, seed: int
+        self,
+        quality: str,
+        rows: Rows,
+        groups: Ints | None,
+        names: csr_array | None,
+        seed: int,
     ) -> CalibratedTree | Blend:
         common: dict[str, Any] = {
             "objective": self.objective,
@@ -314,7 +351,7 @@ class Tagger(LabelRanker):
             "n_jobs": self.n_jobs,
         }
         if quality == "fast":
-            return CalibratedTree(**common).fit_rows(rows)
+            return CalibratedTree(**common)._fit_source(rows, None, None, groups=groups)
         rows.require(
             _COPIES * rows.n_bytes,
             f"quality {quality}, which has all rows in memory,",
@@ -323,7 +360,7 @@ class Tagger(LabelRanker):
         X, Y = rows.gathered("X", "Y")
         parts: dict[str, Any] = _BALANCED if quality == "balanced" else _BEST
         parts = parts | _FEW_LABELS if rows.n_labels <= FEW_LABELS else parts
-        return Blend(**parts, **common).fit(X, Y, label_features=names)
+        return Blend(**parts, **common).fit(X, Y, label_features=names, groups=groups)
 
     def _topk(self, X: Matrix, k: int) -> tuple[Ints, F32]:
         self.model_.n_jobs = self.n_jobs  # of this call, not of the training
@@ -410,10 +447,11 @@ def _check_names(names: Mapping[Any, str], known: list[Any]) -> None:
             raise ValueError(f"names must be texts, but that of {label!r} is {name!r}")
 
 
-def _some(rows: Rows, numbers: Ints) -> Rows:
+def _some(rows: Rows, groups: Ints | None, numbers: Ints) -> tuple[Rows, Ints | None]:
+    """These of the rows, in their order, and their groups."""
     keep = np.zeros(rows.n_rows, dtype=bool)
     keep[numbers] = True
-    return rows.only(keep)
+    return rows.only(keep), None if groups is None else groups[keep]
 
 
 def _given_up(quality: str, named: bool, choice: Choice, n_rows: int) -> str:
