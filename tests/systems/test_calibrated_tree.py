@@ -80,7 +80,7 @@ def test_a_list_of_labels_is_calibrated_on_labels_that_are_known(
         return float((labels[:, 0] == y).mean() - scores.mean())
 
     assert abs(too_modest()) < 0.1
-    monkeypatch.setattr(module, "without_lost_labels", lambda groups, Y, counts: (groups, False))
+    monkeypatch.setattr(module, "without_lost_labels", lambda groups, Y, counts: groups)
     assert too_modest() > 0.2
 
 
@@ -104,6 +104,16 @@ def test_of_a_list_of_labels_no_label_is_held_out(monkeypatch: pytest.MonkeyPatc
     assert 265 < first < then == 300  # of 75 rows those whose labels have several
     assert model.probabilities
     assert model.calibration_.frequency == 0
+
+
+def test_how_frequent_labels_are_counts_where_few_are_lost() -> None:
+    rng = np.random.default_rng(0)
+    frequent = rng.integers(0, 20, 900)
+    for n_alone, expected in ((0, True), (30, True), (600, False)):
+        y = np.append(frequent[: 900 - n_alone], np.arange(20, 20 + n_alone))
+        X = np.hstack([np.eye(20)[y % 20], rng.random((900, 5))]).astype(np.float32)
+        model = CalibratedTree(n_jobs=1).fit(X, y)
+        assert (model.calibration_.frequency != 0) == expected
 
 
 def test_ranks_by_what_the_rows_of_a_label_say() -> None:

@@ -13,6 +13,7 @@ from labelry.systems.hold_out import (
     few_of_groups,
     held_out_groups,
     held_out_of,
+    lost_share,
     near_duplicates,
     without_lost_labels,
 )
@@ -121,13 +122,12 @@ def test_rows_of_lost_labels_are_held_out_unless_they_are_most() -> None:
     Y = csr_array(np.eye(4, dtype=np.float32)[[0, 1, 2, 3, 0]])
     groups = np.array([0, -1, 2, 3, 4, 4])  # the last two are near-duplicates, with labels 3 and 0
     sample, some_list = np.array([3, 1, 2, 1]), np.array([3, 1, 1, 1])
-    same, is_list = without_lost_labels(groups, Y, sample)
-    assert_array_equal(same, groups)
-    assert not is_list
-    fewer, is_list = without_lost_labels(groups, Y, some_list)
+    assert lost_share(Y, sample) == 0.4
+    assert_array_equal(without_lost_labels(groups, Y, sample), groups)
+    assert lost_share(Y, some_list) == 0.6
+    fewer = without_lost_labels(groups, Y, some_list)
     assert_array_equal(fewer, [0, -1, -1, -1, -1, -1])  # the group of a lost label stays whole
-    assert is_list
-    none, _ = without_lost_labels(groups, Y, np.array([2, 1, 1, 1]))
-    assert (none < 0).all()
-    nothing = np.full(3, -1)
-    assert_array_equal(without_lost_labels(nothing, csr_array((0, 4)), sample)[0], nothing)
+    assert (without_lost_labels(groups, Y, np.array([2, 1, 1, 1])) < 0).all()
+    nothing, no_rows = np.full(3, -1), csr_array((0, 4))
+    assert lost_share(no_rows, sample) == 0
+    assert_array_equal(without_lost_labels(nothing, no_rows, sample), nothing)

@@ -274,7 +274,7 @@ class Blend(LabelRanker):
             with phase("near-duplicates"):
                 groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
         if names is None:
-            groups, _ = without_lost_labels(groups, Y[groups >= 0], label_counts(Y))
+            groups = without_lost_labels(groups, Y[groups >= 0], label_counts(Y))
         seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups, CALIBRATED_OF_GROUP)
         judges = None
         if len(unseen) >= _FEW_ROWS:

@@ -25,6 +25,7 @@ from labelry.systems.hold_out import (
     few_of_groups,
     held_out_groups_of,
     held_out_of,
+    lost_share,
     without_lost_labels,
 )
 from labelry.systems.linear_tree import LinearLabelTree, fast_options
@@ -45,6 +46,7 @@ _SIMILARITY = 0.8  # cosine of rows that are held out together, as in Blend
 _ONE_IN = 60  # rows is held out:
 _HELD_OUT = (1_000, 5_000)  # at least and at most, but never more than a quarter
 _MUCH = 1 / 32  # of the rows of a label: without so many its classifier is worse
+_FEW_LOST = 0.2  # of the labels of rows held out: then it may count how frequent labels are
 _FEW_ROWS = 20  # held out that cannot calibrate anything
 _RANKED = 5  # best labels of the trees that are ranked by their probabilities; others come after
 _CANDIDATES = 30  # best labels of a row that a threshold or weights choose from
@@ -60,7 +62,7 @@ class CalibratedTree(LabelRanker):
     all rows, that have missed more than 1 in 32 of the rows of their labels: of few rows about
     all, of many those of rare labels. Near-duplicates are held out together; of rows that do not
     fit in memory, those that are read together. The five best labels of the trees are then ranked
-    by their probabilities, for which it counts how frequent a label is.
+    by their probabilities, for which it counts how frequent a label is, unless many have one row.
 
     Parameters
     ----------
@@ -146,7 +148,8 @@ class CalibratedTree(LabelRanker):
         self.tree_._grow(rows, rng)
         drawn = groups >= 0
         X, Y = rows.only(drawn).gathered("X", "Y")
-        groups, is_list = without_lost_labels(groups, Y, self.label_counts_)
+        few_lost = lost_share(Y, self.label_counts_) < _FEW_LOST
+        groups = without_lost_labels(groups, Y, self.label_counts_)
         held_out = groups >= 0
         if held_out.sum() < _FEW_ROWS:
             self.tree_._train(rows, rng)
@@ -154,9 +157,9 @@ class CalibratedTree(LabelRanker):
         self.tree_._train(rows.only(~held_out), rng)
         counts = label_counts(Y[held_out[drawn]])
         some = few_of_groups(groups[drawn], CALIBRATED_OF_GROUP)
-        # Of the labels of a list, those of one row are none of these: they would seem wrong.
+        # Where many labels of one row are lost with it, those that are left would seem wrong.
         seen = (self.label_counts_ - counts) * (rows.n_rows / (rows.n_rows - held_out.sum()))
-        self._calibrate(X[some], Y[some], None if is_list else seen)
+        self._calibrate(X[some], Y[some], seen if few_lost else None)
         self.tree_._train(rows, rng, _short_of_rows(self.tree_.tree_, counts, self.label_counts_))
 
     def _calibrate(self, X: Matrix, Y: csr_array, counts: NDArray[np.number] | None) -> None:

@@ -119,8 +119,26 @@ def few_of_groups(groups: I32, most: int = 1) -> NDArray[np.intp]:
     return np.sort(order[place < max(most, len(order) // n_groups)])
 
 
-def without_lost_labels(groups: I32, Y: csr_array, counts: Ints) -> tuple[I32, bool]:
-    """The groups to hold out, as a rule all; and whether that are fewer than these.
+def lost_share(Y: csr_array, counts: Ints) -> float:
+    """How many of the labels of rows to hold out are lost with them: no other row has them.
+
+    Parameters
+    ----------
+    Y : csr_array (n_held_out, n_labels)
+    counts : array (n_labels,)
+        Rows of each label, these and the others.
+
+    Examples
+    --------
+    >>> lost_share(csr_array([[1, 1], [1, 0]]), np.array([7, 1]))
+    0.3333333333333333
+    """
+    lost = label_counts(Y) == counts
+    return float(lost[Y.indices].sum() / max(Y.nnz, 1))
+
+
+def without_lost_labels(groups: I32, Y: csr_array, counts: Ints) -> I32:
+    """The groups to hold out: as a rule all of these.
 
     New rows have labels of which there is no row, and so do those held out. But where more than
     half of their labels are of that kind, the training rows are rather a list of labels than a
@@ -131,25 +149,23 @@ def without_lost_labels(groups: I32, Y: csr_array, counts: Ints) -> tuple[I32, b
     ----------
     groups : array (n_rows,)
         As of `held_out_groups`.
-    Y : csr_array (n_held_out, n_labels)
-        Of the rows to hold out.
-    counts : array (n_labels,)
-        Rows of each label, these and the others.
+    Y, counts
+        As of `lost_share`.
 
     Examples
     --------
     >>> Y, groups = csr_array(np.eye(3)), np.array([0, -1, 2, 3])
-    >>> without_lost_labels(groups, Y, np.array([7, 2, 1]))
-    (array([ 0, -1,  2,  3]), False)
-    >>> without_lost_labels(groups, Y, np.array([7, 1, 1]))
-    (array([ 0, -1, -1, -1]), True)
+    >>> without_lost_labels(groups, Y, np.array([7, 2, 1])).tolist()
+    [0, -1, 2, 3]
+    >>> without_lost_labels(groups, Y, np.array([7, 1, 1])).tolist()
+    [0, -1, -1, -1]
     """
+    if lost_share(Y, counts) <= _HALF:
+        return groups
     lost = label_counts(Y) == counts
-    if lost[Y.indices].sum() <= _HALF * Y.nnz:
-        return groups, False
     held_out = np.flatnonzero(groups >= 0)
     losing = groups[held_out[Y @ lost.astype(np.float32) > 0]]
-    return np.where(np.isin(groups, losing), groups.dtype.type(-1), groups), True
+    return np.where(np.isin(groups, losing), groups.dtype.type(-1), groups)
 
 
 def held_out_groups_of(rows: Rows, similarity: float, n_rows: int, rng: np.random.Generator) -> I32:
