@@ -1,13 +1,15 @@
 """How right the tagger's probabilities are, with several seeds: other rows are held out by each.
 
     python benchmarks/calibration.py DATA [--datasets bibtex] [--qualities fast] [--seeds 5]
+    python benchmarks/calibration.py DATA --datasets deb-depends --group-column source
 
-DATA holds a folder per dataset (or set LABELRY_DATA). With --held-out a fifth of the training rows
-is judged in place of the test rows, near-duplicates together: for choosing. ECE is the expected
-calibration error of the best label and of the five best, in percent: its mean, its range, and after
-it what right probabilities would have, of as many rows. The last column is by how much the
-probabilities of the five best are too large on average, in percentage points. P is precision at 1,
-3 and 5, also a mean. Prints Markdown.
+DATA holds a folder per dataset (or set LABELRY_DATA). With --group-column the tagger is told which
+rows belong together, by a key of train.jsonl.gz in the folder. With --held-out a fifth of the
+training rows is judged in place of the test rows, near-duplicates together: for choosing. ECE is
+the expected calibration error of the best label and of the five best, in percent: its mean, its
+range, and after it what right probabilities would have, of as many rows. The last column is by how
+much the probabilities of the five best are too large on average, in percentage points. P is
+precision at 1, 3 and 5, also a mean. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -21,15 +23,25 @@ from blend import calibration_errors, load
 from linear_tree import DATASETS
 
 from labelry.data import Dataset
+from labelry.data.files import read_groups
 from labelry.metrics import precision_at_k
 from labelry.systems.tagger import QUALITIES, Tagger
 
 
-def line(data: str, quality: str, train: Dataset, test: Dataset, n_seeds: int, jobs: int) -> str:
+def line(
+    data: str,
+    quality: str,
+    train: Dataset,
+    test: Dataset,
+    groups: np.ndarray | None,
+    n_seeds: int,
+    jobs: int,
+) -> str:
     errors, excess = np.empty((n_seeds, 2, 2)), np.empty(n_seeds)
     precision = np.empty((n_seeds, 3))
     for seed in range(n_seeds):
-        tagger = Tagger(quality=quality, random_state=seed, n_jobs=jobs).fit(train.X, train.Y)
+        tagger = Tagger(quality=quality, random_state=seed, n_jobs=jobs)
+        tagger.fit(train.X, train.Y, groups=groups)
         labels, p = tagger.topk_ids(test.X, 5)
         precision[seed] = [100 * precision_at_k(test.Y, labels, k) for k in (1, 3, 5)]
         excess[seed] = 100 * p.mean() - precision[seed, -1]
@@ -50,16 +62,23 @@ def main() -> None:
     parser.add_argument("--qualities", default=",".join(QUALITIES))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--group-column")
     parser.add_argument("--held-out", action="store_true")
     arguments = parser.parse_args()
+    if arguments.group_column and arguments.held_out:
+        parser.error("--group-column is of all training rows, not of those left by --held-out")
     if not arguments.data:
         parser.error("give the folder of the data, or set LABELRY_DATA")
     print("| data | quality | P@1/3/5 | ECE 1 | at least | ECE 5 | at least | too large by |")
     print("|---|---|---|---|---|---|---|---|")
     for name in arguments.datasets.split(","):
-        train, test = load(Path(arguments.data) / name, arguments.held_out)
+        folder = Path(arguments.data) / name
+        train, test = load(folder, arguments.held_out)
+        groups = None
+        if arguments.group_column:
+            groups = read_groups(folder / "train.jsonl.gz", arguments.group_column)
         for quality in arguments.qualities.split(","):
-            row = line(name, quality, train, test, arguments.seeds, arguments.jobs)
+            row = line(name, quality, train, test, groups, arguments.seeds, arguments.jobs)
             print(row, flush=True)
 
 

@@ -66,7 +66,7 @@ def test_the_order_of_scores_stays_whatever_the_hits(truth: Calibration) -> None
     assert found.share >= 0
     grid = np.linspace(0, 1, 100, dtype=np.float32)
     assert (np.diff(of_best(found, grid)) >= 0).all()
-    assert (np.diff(found.probabilities(grid)) >= 0).all()  # all in one row
+    assert (np.diff(found.probabilities(grid[None])) >= 0).all()  # all in one row
 
 
 def test_bends_where_no_smooth_curve_fits() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 from sklearn.isotonic import isotonic_regression
@@ -30,6 +31,7 @@ _SMALL = 0.1
 _OF_SCORE = 3  # factors, which do not fall; the fourth is that of the rows of a label
 
 _NO_BENDS = np.empty(0)
+_NO_ROWS = np.empty((0, 0), dtype=np.float32)
 
 
 @storable
@@ -80,14 +82,55 @@ class Calibration(NamedTuple):
 
         `n_rows` (n, m) are the training rows of the labels; not used if it was not fitted to any.
         """
-        low, high, share = _logarithms(scores)
-        f = self.low * low + self.high * high + self.share * share + self.intercept
-        if n_rows is not None:
-            f += self.frequency * np.log1p(n_rows)
-        if len(self.at):
-            beyond = f - np.clip(f, self.at[0], self.at[-1])
-            f = np.interp(f, self.at, self.log_odds) + beyond
-        return np.where(np.isneginf(scores), scores, expit(f)).astype(np.float32)
+        scores = np.ascontiguousarray(scores, dtype=np.float32)
+        rows = _NO_ROWS if n_rows is None else n_rows.astype(np.float32)
+        p = np.empty(scores.shape, dtype=np.float32)
+        factors = (self.low, self.high, self.share, self.frequency, self.intercept)
+        _follow(scores, rows, factors, self.at, self.log_odds, p)
+        return p
+
+
+@njit(nogil=True, cache=True)
+def _follow(
+    scores: F32,
+    n_rows: F32,
+    factors: tuple[float, float, float, float, float],
+    at: F64,
+    log_odds: F64,
+    p: F32,
+) -> None:
+    """Fill `p` with the probabilities of a `Calibration`.
+
+    `n_rows` has no entries where the rows of labels do not count. Compiled for the sake of single
+    rows, of which NumPy's calls would take most of the time.
+    """
+    low, high, share, frequency, intercept = factors
+    for i in range(scores.shape[0]):
+        best = np.log(_LEAST)
+        for s in scores[i]:
+            best = max(best, np.log(min(max(s, _LEAST), 1 - _LEAST)))
+        for j in range(scores.shape[1]):
+            if scores[i, j] == -np.inf:
+                p[i, j] = -np.inf
+                continue
+            s = min(max(np.float64(scores[i, j]), _LEAST), 1 - _LEAST)
+            own = np.log(s)
+            f = low * own - high * np.log1p(-s) + share * (own - best) + intercept
+            if n_rows.size:
+                f += frequency * np.log1p(n_rows[i, j])
+            if at.size:
+                b = min(max(np.searchsorted(at, f), 1), at.size - 1)
+                inside = min(max(f, at[0]), at[-1])
+                f += _line(at, log_odds, b, inside) - inside
+            p[i, j] = 1 / (1 + np.exp(-f))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _line(x: F64, y: F64, b: int, at: float) -> float:
+    """The straight line through points b - 1 and b; through one point it is level."""
+    if x.size == 1:
+        return y[0]
+    return y[b - 1] + (y[b] - y[b - 1]) * (at - x[b - 1]) / (x[b] - x[b - 1])
 
 
 def fit_calibration(

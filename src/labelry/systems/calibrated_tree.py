@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
@@ -191,10 +192,27 @@ class CalibratedTree(LabelRanker):
         scores = calibrated(self.calibration_, scores, counts[labels])
         if weights is not None:
             return best_candidates(labels, weighted(labels, scores, weights), k)
-        labels[:, :_RANKED], scores[:, :_RANKED] = best_candidates(
-            labels[:, :_RANKED], scores[:, :_RANKED], min(_RANKED, n_best)
-        )
-        return labels[:, :k], np.minimum.accumulate(scores, axis=1)[:, :k]
+        _rank(labels, scores, _RANKED)
+        return labels[:, :k], scores[:, :k]
+
+
+@njit(nogil=True, cache=True)
+def _rank(labels: Ints, scores: F32, n: int) -> None:
+    """Bring the first n labels of each row into the order of their scores; in place.
+
+    Labels after them stay where they are, and score no more than those before.
+    """
+    for i in range(scores.shape[0]):
+        for j in range(1, scores.shape[1]):
+            label, score = labels[i, j], scores[i, j]
+            if j >= n:
+                scores[i, j] = min(score, scores[i, j - 1])
+                continue
+            at = j
+            while at > 0 and scores[i, at - 1] < score:
+                labels[i, at], scores[i, at] = labels[i, at - 1], scores[i, at - 1]
+                at -= 1
+            labels[i, at], scores[i, at] = label, score
 
 
 def _short_of_rows(tree: Tree, held_out: Ints, counts: Ints) -> NDArray[np.bool_]:
