@@ -3,13 +3,13 @@
     python benchmarks/calibration.py DATA [--datasets bibtex] [--qualities fast] [--seeds 5]
     python benchmarks/calibration.py DATA --datasets deb-depends --group-column source
 
-DATA holds a folder per dataset (or set LABELRY_DATA). With --group-column the tagger is told which
-rows belong together, by a key of train.jsonl.gz in the folder. With --held-out a fifth of the
-training rows is judged in place of the test rows, near-duplicates together: for choosing. ECE is
-the expected calibration error of the best label and of the five best, in percent: its mean, its
-range, and after it what right probabilities would have, of as many rows. The last column is by how
-much the probabilities of the five best are too large on average, in percentage points. P is
-precision at 1, 3 and 5, also a mean. Prints Markdown.
+DATA holds a folder per dataset (or set LABELRY_DATA); datasets are named as in benchmarks/peers.py,
+so that bibtex:3 is for choosing, and icd-10-cm needs no folder. With --group-column the tagger is
+told which rows belong together, by a key of train.jsonl.gz in the folder. ECE is the expected
+calibration error of the best label and of the five best, in percent: its mean, its range, and after
+it what right probabilities would have, of as many rows. The last column is by how much the
+probabilities of the five best are too large on average, in percentage points. P is precision at 1,
+3 and 5, also a mean. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import os
 from pathlib import Path
 
 import numpy as np
-from blend import calibration_errors, load
+from blend import calibration_errors
 from linear_tree import DATASETS
+from peers import load
 
 from labelry.data import Dataset
 from labelry.data.files import read_groups
@@ -63,20 +64,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--group-column")
-    parser.add_argument("--held-out", action="store_true")
     arguments = parser.parse_args()
-    if arguments.group_column and arguments.held_out:
-        parser.error("--group-column is of all training rows, not of those left by --held-out")
     if not arguments.data:
         parser.error("give the folder of the data, or set LABELRY_DATA")
     print("| data | quality | P@1/3/5 | ECE 1 | at least | ECE 5 | at least | too large by |")
     print("|---|---|---|---|---|---|---|---|")
     for name in arguments.datasets.split(","):
-        folder = Path(arguments.data) / name
-        train, test = load(folder, arguments.held_out)
+        train, test = load(Path(arguments.data), name)
         groups = None
         if arguments.group_column:
-            groups = read_groups(folder / "train.jsonl.gz", arguments.group_column)
+            texts = Path(arguments.data) / name / "train.jsonl.gz"
+            groups = read_groups(texts, arguments.group_column)
         for quality in arguments.qualities.split(","):
             row = line(name, quality, train, test, groups, arguments.seeds, arguments.jobs)
             print(row, flush=True)

@@ -1,6 +1,7 @@
-"""A million labels on one machine: generated rows of the shape of Ads-1M, for `quality="fast"`.
+"""A million labels on one machine: generated rows of the shape of Ads-1M, for the tagger.
 
     python benchmarks/million.py run [--labels 1000000] [--rows N] [--features D] [--jobs 2]
+                                     [--quality fast]
     python benchmarks/million.py cost [--out docs/results]
 
 `run` trains in one process and asks in another, so that the peak of memory and the time of loading
@@ -37,6 +38,7 @@ import labelry
 from labelry import Dataset, Tagger, memory
 from labelry.metrics import precision_at_k
 from labelry.progress import recorded
+from labelry.systems.tagger import QUALITIES, Quality
 
 SUBJECT_WORDS = 4  # of each label
 DRAWS = 20  # words of a row, before equal ones are put together
@@ -202,7 +204,9 @@ def precisions(Y: csr_array, labels: Ints) -> str:
     return " / ".join(f"{100 * precision_at_k(Y, labels, k):.1f}" for k in K)
 
 
-def train(n_labels: int, n_rows: int, n_words: int, model: Path, jobs: int) -> None:
+def train(
+    n_labels: int, n_rows: int, n_words: int, model: Path, jobs: int, quality: Quality
+) -> None:
     """Train and save; what that took."""
     start = time.perf_counter()
     world = make_world(n_labels, n_words)
@@ -219,7 +223,8 @@ def train(n_labels: int, n_rows: int, n_words: int, model: Path, jobs: int) -> N
     names = [f"label {number}" for number in range(n_labels)]
     start, cpu = time.perf_counter(), time.process_time()
     with recorded() as record:
-        tagger = Tagger(quality="fast", n_jobs=jobs).fit_dataset(Dataset(Y, X, label_names=names))
+        tagger = Tagger(quality=quality, n_jobs=jobs)
+        tagger.fit_dataset(Dataset(Y, X, label_names=names))
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         phases = record.as_dict()["phases"]
     print(f"trained in {seconds:.0f} s ({cpu:.0f} s of processor time), of which")
@@ -227,7 +232,8 @@ def train(n_labels: int, n_rows: int, n_words: int, model: Path, jobs: int) -> N
         rise = memory.human(phase["rise_bytes"])
         print(f"  {phase['name']}: {phase['seconds']:.1f} s, peak of memory + {rise}")
     print(f"peak of memory {memory.human(memory.peak())}, the rows included")
-    print(tagger.model_.tree_.tree_.summary(), flush=True)
+    if quality == "fast":
+        print(tagger.model_.tree_.tree_.summary(), flush=True)
     start = time.perf_counter()
     tagger.save(model, force=True)
     size = sum(file.stat().st_size for file in model.iterdir())
@@ -347,7 +353,8 @@ def run(options: argparse.Namespace) -> None:
     """Train in one process, ask in another."""
     with tempfile.TemporaryDirectory() as folder:
         sizes = [options.labels, options.rows or options.labels, options.features or options.labels]
-        arguments = json.dumps([*sizes, str(Path(folder) / "model"), options.jobs])
+        model = str(Path(folder) / "model")
+        arguments = json.dumps([*sizes, model, options.jobs, options.quality])
         for step in ("train", "ask"):
             command = [sys.executable, __file__, step, "--step", arguments]
             subprocess.run(command, check=True)
@@ -362,6 +369,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int)
     parser.add_argument("--features", type=int)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--quality", choices=QUALITIES, default="fast", help="for run")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     parser.add_argument("--step", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -370,9 +378,9 @@ def main() -> None:
     elif options.what == "cost":
         cost(options.out, options.labels)
     else:
-        n_labels, n_rows, n_words, model, jobs = json.loads(options.step)
+        n_labels, n_rows, n_words, model, jobs, quality = json.loads(options.step)
         if options.what == "train":
-            train(n_labels, n_rows, n_words, Path(model), jobs)
+            train(n_labels, n_rows, n_words, Path(model), jobs, quality)
         else:
             ask(n_labels, n_words, Path(model))
 
