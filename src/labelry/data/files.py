@@ -173,7 +173,12 @@ def read_groups(
     check_format(format, _READABLE)
     _check_options(path, format, {"group_column": column})
     blocks = read_table_blocks(
-        path, format, text_column=text_column, label_column=column, label_separator=None
+        path,
+        format,
+        text_column=text_column,
+        label_column=column,
+        label_separator=None,
+        label_role="group",
     )
     known: dict[str, int] = {}
     groups: list[int] = []

@@ -59,6 +59,7 @@ def read_table_blocks(
     text_column: str | None = None,
     label_column: str | None = None,
     label_separator: str | None = "|",
+    label_role: str = "label",
     block_rows: int = BLOCK_ROWS,
 ) -> Iterator[Block]:
     """Read texts and label names, `block_rows` rows at a time and in constant memory.
@@ -78,6 +79,8 @@ def read_table_blocks(
         The empty string reads texts without labels.
     label_separator : str or None
         Stands between the labels in a cell of CSV or TSV. None: a cell is one label.
+    label_role : str
+        What errors call the column of the labels.
 
     Raises
     ------
@@ -88,7 +91,7 @@ def read_table_blocks(
         raise ValueError(f"block_rows must be at least 1; got {block_rows}")
     _check_options(format, text_column, label_column, label_separator)
     text = Column("text", text_column, TEXT_COLUMNS, besides=label_column)
-    labels = Column("label", label_column, LABEL_COLUMNS, besides=text_column)
+    labels = Column(label_role, label_column, LABEL_COLUMNS, besides=text_column)
     if format == "jsonl":
         rows = _jsonl_rows(path, text, labels)
     elif format == "parquet":
