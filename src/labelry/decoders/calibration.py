@@ -90,7 +90,7 @@ class Calibration(NamedTuple):
         return p
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")  # a forged curve makes wrong scores, no errors
 def _follow(
     scores: F32,
     n_rows: F32,
@@ -125,7 +125,7 @@ def _follow(
             p[i, j] = 1 / (1 + np.exp(-f))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit(nogil=True, cache=True, inline="always", error_model="numpy")
 def _line(x: F64, y: F64, b: int, at: float) -> float:
     """The straight line through points b - 1 and b; through one point it is level."""
     if x.size == 1:

@@ -177,6 +177,7 @@ class CalibratedTree(LabelRanker):
 
     def _check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
         super()._check_stored(check, n_features, n_labels)
+        check.array("label_counts_", self.label_counts_, n_labels, dtype="int32")
         check.kind("tree_", self.tree_, LinearLabelTree)
         self.tree_._check_stored(check, n_features, n_labels)
         check_objective(check, self, n_labels)
