@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from blend import calibration_errors
 from linear_tree import DATASETS
-from peers import load
+from peers import PACKAGED, load
 
 from labelry.data import Dataset
 from labelry.data.files import read_groups
@@ -65,16 +65,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--group-column")
     arguments = parser.parse_args()
-    if not arguments.data:
+    names = arguments.datasets.split(",")
+    if not arguments.data and not set(names) <= set(PACKAGED):
         parser.error("give the folder of the data, or set LABELRY_DATA")
     print("| data | quality | P@1/3/5 | ECE 1 | at least | ECE 5 | at least | too large by |")
     print("|---|---|---|---|---|---|---|---|")
-    for name in arguments.datasets.split(","):
-        train, test = load(Path(arguments.data), name)
+    folder = Path(arguments.data or "")
+    for name in names:
+        train, test = load(folder, name)
         groups = None
         if arguments.group_column:
-            texts = Path(arguments.data) / name / "train.jsonl.gz"
-            groups = read_groups(texts, arguments.group_column)
+            groups = read_groups(folder / name / "train.jsonl.gz", arguments.group_column)
         for quality in arguments.qualities.split(","):
             row = line(name, quality, train, test, groups, arguments.seeds, arguments.jobs)
             print(row, flush=True)

@@ -90,6 +90,35 @@ def test_where_most_labels_have_a_single_row_the_others_tell(single: float) -> N
     assert fitted.probabilities
 
 
+def of_a_list(seed: int, n: int = 600) -> tuple[csr_array, csr_array]:
+    """A row about each label, by words of its own, and with another label, for no reason."""
+    rng = np.random.default_rng(seed)
+    row = np.arange(n)
+    Y = np.eye(n, dtype=np.float32)
+    Y[row, rng.zipf(1.5, n) % n] = 1
+    X = np.zeros((n, 3 * n + 100), dtype=np.float32)
+    for word in range(3):
+        X[row, 3 * row + word] = rng.random(n) < 0.8
+        X[row, 3 * n + rng.integers(0, 100, n)] = 1
+    return csr_array(X), csr_array(Y)
+
+
+@pytest.mark.parametrize("little", [0.1, -1.0])
+def test_where_rows_say_nothing_about_others_the_tree_ranks(
+    little: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blend, "_LITTLE", little)
+    model = Blend(n_jobs=1).fit(*of_a_list(seed=0))
+    ndcg = model.held_out_ndcg_
+    assert ndcg["blend"] > ndcg["tree"]  # it knows what is frequent
+    found = model.topk_ids(of_a_list(seed=1)[0], 5)[0] == np.arange(600)[:, None]
+    if little > 0:
+        assert model.judge_ == "tree"
+        assert found.any(axis=1).mean() > 0.5
+    else:  # what the rule is for
+        assert found.any(axis=1).mean() < 0.1
+
+
 def test_where_a_judge_alone_is_better_it_ranks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = documents(200)
     worst = np.float32(-1.0)

@@ -26,9 +26,11 @@ from labelry.metrics.matching import match
 from labelry.progress import phase
 from labelry.systems.hold_out import (
     CALIBRATED_OF_GROUP,
+    FEW_LOST,
     few_of_groups,
     held_out_groups,
     held_out_of,
+    lost_share,
     without_lost_labels,
 )
 from labelry.systems.new_labels import encoded_again, further_classes, name_features
@@ -47,6 +49,7 @@ Ints = NDArray[np.integer]
 
 _MOST_ROWS = 7_000  # to hold out: more make no better re-ranker
 _FEW_ROWS = 16  # held out that cannot judge anybody
+_LITTLE = 0.1  # nDCG beyond that of guesses: nothing to learn from, if many labels were lost
 _HALF = 0.5  # probability from which a label is rather true than not
 
 
@@ -58,7 +61,7 @@ class Blend(LabelRanker):
     fitted on rows that none of them has seen, turns what they say into a probability. Choose it
     for accuracy: it is at least as good on held-out rows as the best of its parts, or else ranks
     as that part does. Where most labels have a single row, and no name, it learns from rows held
-    out whose labels have others.
+    out whose labels have others; if nothing can be learnt there, the tree ranks.
 
     Parameters
     ----------
@@ -273,14 +276,17 @@ class Blend(LabelRanker):
         else:
             with phase("near-duplicates"):
                 groups = held_out_groups(X, self.similarity, n_wanted, rng, self.n_jobs)
+        many_lost = False
         if names is None:
-            groups = without_lost_labels(groups, Y[groups >= 0], label_counts(Y))
+            drawn = Y[groups >= 0], label_counts(Y)
+            many_lost = lost_share(*drawn) > FEW_LOST
+            groups = without_lost_labels(groups, *drawn)
         seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups, CALIBRATED_OF_GROUP)
         judges = None
         if len(unseen) >= _FEW_ROWS:
             further = lost_centroids(X, Y, groups >= 0)
             judges = self._fit_retrievers(X[seen], Y[seen], names, rng, further=further)
-            self._fit_reranker(judges, X[unseen], Y[unseen], groups[unseen], rng)
+            self._fit_reranker(judges, X[unseen], Y[unseen], groups[unseen], many_lost, rng)
         self._set_retrievers(self._fit_retrievers(X, Y, names, rng, before=judges))
 
     def _partial_fit(self, X: Matrix, Y: csr_array) -> None:
@@ -339,12 +345,15 @@ class Blend(LabelRanker):
         X: Matrix,
         Y: csr_array,
         groups: NDArray[np.int32],
+        many_lost: bool,
         rng: np.random.Generator,
     ) -> None:
         """Fit the re-ranker to rows that the judges have not seen, if it is better than each.
 
         `groups` are those of near-duplicates among the rows. To learn and to compare there is one
-        row of each; probabilities are right for all of them.
+        row of each; probabilities are right for all of them. Where many labels of these rows were
+        lost with them, and nobody is much better than to guess frequent labels, the tree ranks:
+        new rows may well be of labels that it knows.
         """
         parts = []
         with phase("candidates", X.shape[0], "rows") as advance:
@@ -370,6 +379,10 @@ class Blend(LabelRanker):
                 for name, S in scores.items()
             }
             best = max(scores, key=self.held_out_ndcg_.__getitem__)
+            frequent = np.argsort(-judges.counts, kind="stable")[None, :k]
+            guessed = ndcg_at_k(Y[first], np.repeat(frequent, first.sum(), axis=0), k)
+            if many_lost and self.held_out_ndcg_[best] < guessed + _LITTLE:
+                best = JUDGES[0]
             self.judge_ = None if best == "blend" else best
             self.reranker_ = reranker if best == "blend" else None
             self.calibration_ = fit_calibration(scores[best], hits)

@@ -23,6 +23,7 @@ from labelry.progress import phase
 from labelry.state import storable
 from labelry.systems.hold_out import (
     CALIBRATED_OF_GROUP,
+    FEW_LOST,
     few_of_groups,
     held_out_groups_of,
     held_out_of,
@@ -47,7 +48,6 @@ _SIMILARITY = 0.8  # cosine of rows that are held out together, as in Blend
 _ONE_IN = 60  # rows is held out:
 _HELD_OUT = (1_000, 5_000)  # at least and at most, but never more than a quarter
 _MUCH = 1 / 32  # of the rows of a label: without so many its classifier is worse
-_FEW_LOST = 0.2  # of the labels of rows held out: then it may count how frequent labels are
 _FEW_ROWS = 20  # held out that cannot calibrate anything
 _RANKED = 5  # best labels of the trees that are ranked by their probabilities; others come after
 _CANDIDATES = 30  # best labels of a row that a threshold or weights choose from
@@ -149,7 +149,7 @@ class CalibratedTree(LabelRanker):
         self.tree_._grow(rows, rng)
         drawn = groups >= 0
         X, Y = rows.only(drawn).gathered("X", "Y")
-        few_lost = lost_share(Y, self.label_counts_) < _FEW_LOST
+        few_lost = lost_share(Y, self.label_counts_) < FEW_LOST
         groups = without_lost_labels(groups, Y, self.label_counts_)
         held_out = groups >= 0
         if held_out.sum() < _FEW_ROWS:

@@ -24,6 +24,7 @@ Ints = NDArray[np.integer]
 # Near-duplicates that probabilities are made right for: with all of them a large group, of which
 # all are right or none, would bend the curve; with one, rows of groups would count too little.
 CALIBRATED_OF_GROUP = 10
+FEW_LOST = 0.2  # of the labels of rows held out: with more, new rows may be less new than these
 _HALF = 0.5
 _WINDOW = 1000  # rows before and after it in the list of a feature that a row is compared with
 _DRAWN = 4  # rows drawn for each to hold out,
