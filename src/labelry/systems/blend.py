@@ -379,9 +379,10 @@ class Blend(LabelRanker):
                 for name, S in scores.items()
             }
             best = max(scores, key=self.held_out_ndcg_.__getitem__)
-            frequent = np.argsort(-judges.counts, kind="stable")[None, :k]
-            guessed = ndcg_at_k(Y[first], np.repeat(frequent, first.sum(), axis=0), k)
-            if many_lost and self.held_out_ndcg_[best] < guessed + _LITTLE:
+            if (
+                many_lost
+                and self.held_out_ndcg_[best] < _guessed(Y[first], judges.counts) + _LITTLE
+            ):
                 best = JUDGES[0]
             self.judge_ = None if best == "blend" else best
             self.reranker_ = reranker if best == "blend" else None
@@ -462,6 +463,16 @@ class Blend(LabelRanker):
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must be at least 0 and below 1, got {self.held_out}")
         check_positive("similarity", self.similarity)
+
+
+def _guessed(Y: csr_array, counts: Ints) -> float:
+    """nDCG@5 of the five most frequent labels, whatever the row.
+
+    >>> round(_guessed(csr_array([[1, 0], [0, 1]]), np.array([3, 7])), 2)
+    0.82
+    """
+    frequent = np.argsort(-counts, kind="stable")[:5]
+    return ndcg_at_k(Y, np.tile(frequent, (Y.shape[0], 1)), len(frequent))
 
 
 def _alone(retrievers: Retrievers, candidates: Ints, F: F32, judge: str) -> F32:
