@@ -81,7 +81,7 @@ def test_a_list_of_labels_is_calibrated_on_labels_that_are_known(
 
     assert abs(too_modest()) < 0.1
     monkeypatch.setattr(module, "without_lost_labels", lambda groups, Y, counts: groups)
-    assert too_modest() > 0.2
+    assert too_modest() > 0.3
 
 
 def test_of_a_list_of_labels_no_label_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:

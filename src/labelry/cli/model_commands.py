@@ -89,15 +89,17 @@ def train(
     """
     from labelry import modelfile
     from labelry.data import Dataset
+    from labelry.data.names import read_names
     from labelry.memory import human, peak
     from labelry.progress import phase, recorded
 
     estimator = _estimator(context, system, seed, reading.jobs)
     modelfile.check_writable(out, force=force)  # before an hour of training, not after
-    further = _further(names, group_column, system)
+    _check_for_tagger(system, {"--names": names, "--group-column": group_column})
+    further: dict[str, Any] = {} if names is None else {"names": read_names(names)}
     passes = Passes(memory, scheduler, resume)
     with progress_shown(quiet), warnings_told(), recorded(), ExitStack() as until_saved:
-        dataset = _training_data(reading, data, further, passes, estimator)
+        dataset = _training_data(reading, data, names, group_column, passes, estimator)
         if group_column is not None:
             further["groups"] = reading.read_groups(data, group_column)
         start = time.perf_counter()
@@ -145,7 +147,12 @@ class Passes(NamedTuple):
 
 
 def _training_data(
-    reading: Reading, data: Path, further: dict[str, Any], passes: Passes, estimator: LabelRanker
+    reading: Reading,
+    data: Path,
+    names: Path | None,
+    group_column: str | None,
+    passes: Passes,
+    estimator: LabelRanker,
 ) -> Dataset | Shards:
     """A dataset in memory; or shards as they are, for which alone some options are."""
     from labelry.cluster.locations import is_url, open_location
@@ -154,12 +161,12 @@ def _training_data(
     if not is_shards(data) and not is_url(data):
         why = "training from shards: make them with labelry convert --sharded"
         passes.check_unused(Passes._fields, why)
-        if "groups" in further and not data.is_file():
+        if group_column is not None and not data.is_file():
             raise typer.BadParameter("--group-column needs a file: it is read twice")
         return reading.read(data)
-    if "names" in further:
+    if names is not None:
         raise typer.BadParameter("--names needs texts; shards have them no longer")
-    if "groups" in further:
+    if group_column is not None:
         raise typer.BadParameter("--group-column needs a table; shards have its columns no longer")
     if not estimator.learns_by_passes():
         why = f"systems that learn by passes; {estimator.system} has all rows in memory"
@@ -197,16 +204,11 @@ def _fit_shards(
     return stoppable(estimator.fit, rows)
 
 
-def _further(names: Path | None, group_column: str | None, system: str) -> dict[str, Any]:
-    """What the tagger takes beside rows; of groups only that there are some."""
-    from labelry.data.names import read_names
-
-    given = {"--names": names, "--group-column": group_column}
+def _check_for_tagger(system: str, given: dict[str, object]) -> None:
+    """Refuse options that only the tagger takes, by their flags."""
     for flag, value in given.items():
         if value is not None and system != TAGGER:
             raise typer.BadParameter(f"{flag} is for the tagger, not for {system}")
-    further: dict[str, Any] = {} if names is None else {"names": read_names(names)}
-    return further if group_column is None else further | {"groups": group_column}
 
 
 def _estimator(context: typer.Context, system: str, seed: int, jobs: int | None) -> LabelRanker:

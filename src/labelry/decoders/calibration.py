@@ -106,9 +106,10 @@ def _follow(
     """
     low, high, share, frequency, intercept = factors
     for i in range(scores.shape[0]):
-        best = np.log(_LEAST)
+        largest = _LEAST
         for s in scores[i]:
-            best = max(best, np.log(min(max(s, _LEAST), 1 - _LEAST)))
+            largest = max(largest, min(s, 1 - _LEAST))
+        best = np.log(largest)
         for j in range(scores.shape[1]):
             if scores[i, j] == -np.inf:
                 p[i, j] = -np.inf

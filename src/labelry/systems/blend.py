@@ -350,10 +350,10 @@ class Blend(LabelRanker):
     ) -> None:
         """Fit the re-ranker to rows that the judges have not seen, if it is better than each.
 
-        `groups` are those of near-duplicates among the rows. To learn and to compare there is one
-        row of each; probabilities are right for all of them. Where many labels of these rows were
-        lost with them, and nobody is much better than to guess frequent labels, the tree ranks:
-        new rows may well be of labels that it knows.
+        `groups` are those of the rows. To learn and to compare there are a few rows of each, of
+        near-duplicates as a rule one; probabilities are right for all of them. Where many labels of
+        these rows were lost with them, and nobody is much better than to guess frequent labels, the
+        tree ranks: new rows may well be of labels that it knows.
         """
         parts = []
         with phase("candidates", X.shape[0], "rows") as advance:
@@ -408,10 +408,10 @@ class Blend(LabelRanker):
         """
         fit = fit_reranker if judges.names is None else fit_with_strangers
         n_jobs = resolve_jobs(self.n_jobs)
-        n_groups = len(np.unique(groups))
-        if n_groups == 1:  # one of a few large ones that were given
-            groups, n_groups = np.arange(len(groups), dtype=np.int32), len(groups)
-        group = np.unique(groups, return_inverse=True)[1]
+        known, group = np.unique(groups, return_inverse=True)
+        if len(known) == 1:  # one of a few large ones that were given: halves of its rows
+            group = np.arange(len(groups))
+        n_groups = int(group.max()) + 1
         half = (rng.permutation(n_groups) < n_groups // 2)[group]
         tasks = [
             (candidates[rows], F[rows], hits[rows], self.reranker, own)
