@@ -26,6 +26,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/private_names.py src
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -q -W --keep-going docs build/site

@@ -4,7 +4,7 @@
         [--objectives precision] [--without-parts] [--held-out] [--jobs 1]
 
 DATA holds a folder per dataset (or set LABELRY_DATA). With --held-out a fifth of the training rows
-is judged in place of the test rows, near-duplicates together: for choosing. ECE is the expected
+is tested on in place of the test rows, near-duplicates together: for choosing. ECE is the expected
 calibration error of the best label and of the five best, in percent, and in brackets what it would
 be on average if the probabilities were right: so many rows tell it no better. Prints Markdown.
 """
@@ -23,31 +23,38 @@ import numpy as np
 from linear_tree import DATASETS, one_by_one, precisions, size_on_disk
 from scipy.sparse import csr_array
 
+from labelry import Blend, LinearLabelTree, Rembrandt
 from labelry.data import Dataset, read
-from labelry.estimator import LabelRanker
+from labelry.estimators.base import LabelRanker
 from labelry.linalg.matrices import scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.metrics import expected_calibration_error, inverse_propensity, psp_at_k
 from labelry.metrics.matching import Matched
 from labelry.metrics.scoring import CALIBRATION_BINS, calibration_error, calibration_totals
-from labelry.systems.blend import Blend
-from labelry.systems.hold_out import few_of_groups, held_out_groups
-from labelry.systems.label_embedding import Rembrandt
-from labelry.systems.linear_tree import LinearLabelTree
+from labelry.ranking.hold_out import hold_out
 
 ONE_ROW = 200  # rows asked one by one
 
 
-def load(folder: Path, judge_held_out: bool) -> tuple[Dataset, Dataset]:
+def load(folder: Path, hold_rows_out: bool) -> tuple[Dataset, Dataset]:
     train = read(folder / "train.txt.gz")
-    return held_out(train) if judge_held_out else (train, read(folder / "test.txt.gz"))
+    return held_out(train) if hold_rows_out else (train, read(folder / "test.txt.gz"))
 
 
 def held_out(train: Dataset, seed: int = 0) -> tuple[Dataset, Dataset]:
     """The rows without a fifth, and of that those without near-duplicates among the others."""
-    X, rng = scaled_rows(train.X), np.random.default_rng(seed)
-    groups = held_out_groups(X, Blend().similarity, X.shape[0] // 5, rng)
-    parts = (np.flatnonzero(groups < 0), few_of_groups(groups))
-    return tuple(Dataset(train.Y[rows], X=train.X[rows]) for rows in parts)  # type: ignore[return-value]
+    return without_near_duplicates(train, train.X, train.n_rows // 5, np.random.default_rng(seed))
+
+
+def without_near_duplicates(
+    data: Dataset, X: csr_array, n_wanted: int, rng: np.random.Generator
+) -> tuple[Dataset, Dataset]:
+    """Rows to fit to, and one row of each of the groups of near-duplicates that are held out."""
+    rows = Rows(scaled_rows(X), data.Y)
+    held = hold_out(
+        rows, n_wanted, n_wanted, Blend().similarity, rng, of_group=1, keep_labels=False
+    )
+    return data.take(held.seen), data.take(held.chosen)
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:

@@ -23,10 +23,11 @@ from blend import calibration_errors
 from linear_tree import DATASETS
 from peers import PACKAGED, load
 
+from labelry import Tagger
 from labelry.data import Dataset
 from labelry.data.files import read_groups
 from labelry.metrics import precision_at_k
-from labelry.systems.tagger import QUALITIES, Tagger
+from labelry.tagging.tagger import QUALITIES
 
 
 def line(

@@ -60,8 +60,8 @@ from scale import make_problem
 from scipy.sparse import csr_array
 
 from labelry import LinearLabelTree
-from labelry.cluster.dask_rows import DaskRows
 from labelry.data import Dataset, write
+from labelry.data.cluster.dask_rows import DaskRows
 from labelry.data.shard_writer import write_shards
 from labelry.data.shards import Shards
 from labelry.linalg.lanes import LANES

@@ -3,7 +3,7 @@
     python benchmarks/label_names.py DATA [--datasets icd10cm,wordnet-hypernym] [--test] [--jobs 1]
 
 DATA holds a folder per dataset (or set LABELRY_DATA); icd10cm needs the demo extra. A fifth of the
-training rows is judged, near-duplicates together; with --test, the test rows. "Hidden": all
+training rows is tested on, near-duplicates together; with --test, the test rows. "Hidden": all
 training rows of a twentieth of the labels are taken away; the share of these labels that are then
 first, or among the first five, on the rows taken away. Prints Markdown.
 """
@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from blend import without_near_duplicates
 from scipy.sparse import csr_array
 
+from labelry import Blend
 from labelry.data import Dataset, read
 from labelry.data.icd import icd10cm
 from labelry.data.labels import align
 from labelry.data.text import TextFeatures
-from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import (
     expected_calibration_error,
     inverse_propensity,
@@ -31,8 +32,6 @@ from labelry.metrics import (
     psp_at_k,
     recall_at_k,
 )
-from labelry.systems.blend import Blend
-from labelry.systems.hold_out import few_of_groups, held_out_groups
 
 HIDDEN = 0.05  # share of the labels
 
@@ -59,12 +58,12 @@ def split_line(line: str) -> list[str]:
 
 
 def split(texts: Texts, test: bool) -> tuple[Dataset, Dataset]:
-    """Rows to learn from and to judge."""
+    """Rows to fit to and rows to test on."""
     if test:
         return texts.train, texts.test
-    X = scaled_rows(TextFeatures().fit_transform(texts.train.texts or []))
-    groups = held_out_groups(X, Blend().similarity, X.shape[0] // 5, np.random.default_rng(0))
-    return texts.train.take(groups < 0), texts.train.take(few_of_groups(groups))
+    X = TextFeatures().fit_transform(texts.train.texts or [])
+    rng = np.random.default_rng(0)
+    return without_near_duplicates(texts.train, X, X.shape[0] // 5, rng)
 
 
 class Fitted(NamedTuple):
@@ -83,10 +82,10 @@ def fit(train: Dataset, names: list[str] | None, n_jobs: int) -> Fitted:
     return Fitted(features, Blend(n_jobs=n_jobs).fit(X, train.Y, label_features=named))
 
 
-def figures(model: Fitted, judged: Dataset, names: list[str]) -> str:
-    Y, labels, p = model.ask(judged)
+def figures(model: Fitted, tested: Dataset, names: list[str]) -> str:
+    Y, labels, p = model.ask(tested)
     counts, n_rows = model.model.label_counts_, model.model.n_rows_
-    Y = align(Y, judged.label_names, names)  # test rows may have labels of their own
+    Y = align(Y, tested.label_names, names)  # test rows may have labels of their own
     weights = inverse_propensity(counts, n_rows, n_labels=Y.shape[1])
     precision = "/".join(f"{100 * precision_at_k(Y, labels, k):.1f}" for k in (1, 3, 5))
     psp = "/".join(f"{100 * psp_at_k(Y, labels, k, weights):.1f}" for k in (1, 3, 5))
@@ -120,9 +119,9 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for name in arguments.datasets.split(","):
         texts = load(name, Path(arguments.data))
-        train, judged = split(texts, arguments.test)
+        train, tested = split(texts, arguments.test)
         for names in (None, texts.names):
-            row = figures(fit(train, names, arguments.jobs), judged, train.label_names or [])
+            row = figures(fit(train, names, arguments.jobs), tested, train.label_names or [])
             hidden = "-" if names is None else found_by_name(train, names, arguments.jobs)
             print(f"| {name} | {'with' if names else 'without'} | {row} | {hidden} |", flush=True)
 

@@ -5,7 +5,7 @@
     python benchmarks/label_trees.py DATA cost       time of a prediction by the number of labels
 
 DATA holds a folder per dataset (or set LABELRY_DATA); ICD-10-CM comes from the demo extra. With
---held-out a quarter of the training rows is judged in place of the test rows: for choosing.
+--held-out a quarter of the training rows takes the place of the test rows: for choosing.
 Prints Markdown; the picture goes to --out (needs matplotlib).
 
 The paper's speed-ups are ratios of multiplications (15952 labels / log2(15952) is its 1140 for
@@ -18,6 +18,8 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,13 @@ from labelry import (
 )
 from labelry.data import TextFeatures, read
 from labelry.data.icd import icd10cm
-from labelry.estimator import LabelRanker
+from labelry.estimators.base import LabelRanker
 from labelry.linalg.matrices import scaled_rows
+from labelry.linalg.rows import Known, Rows
 from labelry.metrics import precision_at_k
-from labelry.state import fitted_attributes, pack
-from labelry.systems.tree_choice import choose_tree
+from labelry.storage.values import pack
 from labelry.trees import Tree, balanced_tree, random_tree
+from labelry.trees.choice import choose_tree
 from labelry.trees.search import beam_search_vectors
 
 DATASETS = ("aloi", "wordnet-hypernym", "icd-10-cm")
@@ -97,8 +100,8 @@ def rows_of_tables(
 
 def learn(kind: Any, train: Dataset, jobs: int) -> Tree:
     names, rng = np.arange(train.n_labels), np.random.default_rng(0)
-    X = scaled_rows(train.X)
-    return choose_tree(kind, X, train.Y, names, branching=None, n_jobs=jobs, rng=rng)
+    rows = Rows(scaled_rows(train.X), train.Y, n_jobs=jobs, known=Known(label_names=names))
+    return choose_tree(kind, rows, branching=None, depth=2, rng=rng)
 
 
 def tables(data: str, datasets: list[str], only: str, held_out: bool, jobs: int) -> None:
@@ -122,12 +125,20 @@ def tables(data: str, datasets: list[str], only: str, held_out: bool, jobs: int)
             if only and flat is not None and not any(word in label for word in only.split(",")):
                 continue
             start = time.perf_counter()
-            model.fit_dataset(train)
+            model.fit(train)
             seconds += time.perf_counter() - start
             flat = report(f"{label} | {kind}", model, test, seconds, flat)
             if isinstance(model, OneVsRest):
-                model.coef_ = csr_array(np.where(np.abs(model.coef_) > PRUNED, model.coef_, 0))
+                coef = np.where(np.abs(model.coef_) > PRUNED, model.coef_, 0)
+                model = changed(model, coef=csr_array(coef))
                 report(f"{label}, pruned | {kind}", model, test, seconds, flat)
+
+
+def changed(model: LabelRanker, **fields: Any) -> LabelRanker:
+    """Return the same model, but for some fields of its fitted value."""
+    same = copy(model)
+    same.trained_ = replace(model.trained_, fitted=replace(model.fitted_, **fields))
+    return same
 
 
 def report(
@@ -138,11 +149,11 @@ def report(
     work = f"{test.X.nnz / test.n_rows * test.n_labels / multiplications(model, test):.1f}"
     for beam in (1, BEAM):
         if "beam_width" in model.get_params():
-            model.set_params(beam_width=beam)
+            model = changed(model, beam_width=beam)
         elif beam > 1:
             cells.append("")
             continue
-        per_row = best_time(lambda: model.topk_ids(test.X, 1)) / test.n_rows
+        per_row = best_time(lambda model=model: model.topk_ids(test.X, 1)) / test.n_rows
         flat = flat or per_row
         accuracy = precision_at_k(test.Y, model.topk_ids(test.X, 1)[0], 1)
         cells.append(f"{100 * accuracy:.2f} [{flat / per_row:.1f}]")
@@ -159,7 +170,7 @@ def multiplications(model: LabelRanker, test: Dataset) -> float:
     asked = float(test.n_labels)
     if hasattr(model, "tree_"):
         tree = model.tree_
-        best = model.set_params(beam_width=1).topk_ids(test.X, 1)[0][:, 0]
+        best = changed(model, beam_width=1).topk_ids(test.X, 1)[0][:, 0]
         ptr, nodes = tree.paths()
         siblings = np.diff(tree.first_child)[tree.parent[nodes]]
         asked = float(np.add.reduceat(siblings, ptr[:-1])[best].mean())  # one leaf per label
@@ -185,9 +196,7 @@ def one_row(model: LabelRanker, test: Dataset) -> float:
 
 def megabytes(model: LabelRanker) -> float:
     arrays: dict[str, np.ndarray] = {}
-    for name, value in fitted_attributes(model).items():
-        if name != "classes_":
-            pack(value, name, arrays)
+    pack(model.fitted_, "fitted", arrays)
     return sum(array.nbytes for array in arrays.values()) / 1e6
 
 
@@ -256,7 +265,7 @@ def prediction_times(c: int, jobs: int) -> tuple[float, float, float]:
 
 
 def draw(sizes: list[int], series: dict[str, list[float]], path: Path) -> None:
-    from labelry.report.canvas import canvas
+    from labelry.report.pictures import canvas
 
     figure = canvas(6.4, 4.0)
     axes = figure.subplots()

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from labelry import LinearLabelTree
 from labelry.data import Dataset, read
-from labelry.estimator import LabelRanker
+from labelry.estimators.base import LabelRanker
 from labelry.metrics import precision_at_k
-from labelry.systems.linear_tree import LinearLabelTree
 
 DATASETS = "bibtex,delicious,wordnet-hypernym,deb-depends"
 ONE_ROW = 300  # rows asked one by one

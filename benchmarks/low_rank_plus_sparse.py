@@ -18,9 +18,9 @@ import numpy as np
 
 from labelry import Dataset, Rembrandt
 from labelry.data import read
-from labelry.decoders.correction import fit_correction, log_odds, out_of_fold
 from labelry.linalg.matrices import scaled_rows
 from labelry.metrics import precision_at_k
+from labelry.ranking.correction import fit_correction, log_odds, out_of_fold
 
 SETS = ("bibtex", "delicious", "deb-depends", "wordnet-hypernym")
 DECODERS = ("neighbours", "logistic")

@@ -38,7 +38,7 @@ import labelry
 from labelry import Dataset, Tagger, memory
 from labelry.metrics import precision_at_k
 from labelry.progress import recorded
-from labelry.systems.tagger import QUALITIES, Quality
+from labelry.tagging.tagger import QUALITIES, Quality
 
 SUBJECT_WORDS = 4  # of each label
 DRAWS = 20  # words of a row, before equal ones are put together
@@ -224,7 +224,7 @@ def train(
     start, cpu = time.perf_counter(), time.process_time()
     with recorded() as record:
         tagger = Tagger(quality=quality, n_jobs=jobs)
-        tagger.fit_dataset(Dataset(Y, X, label_names=names))
+        tagger.fit(Dataset(Y, X, label_names=names))
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         phases = record.as_dict()["phases"]
     print(f"trained in {seconds:.0f} s ({cpu:.0f} s of processor time), of which")
@@ -233,7 +233,7 @@ def train(
         print(f"  {phase['name']}: {phase['seconds']:.1f} s, peak of memory + {rise}")
     print(f"peak of memory {memory.human(memory.peak())}, the rows included")
     if quality == "fast":
-        print(tagger.model_.tree_.tree_.summary(), flush=True)
+        print(tagger.fitted_.trees.tree.summary(), flush=True)
     start = time.perf_counter()
     tagger.save(model, force=True)
     size = sum(file.stat().st_size for file in model.iterdir())
@@ -319,7 +319,7 @@ def growth(name: str, sizes: Any, values: Any) -> str:
 
 
 def draw_costs(training: Any, sizes: Any, one_row: Any, batch: Any, path: Path) -> None:
-    from labelry.report.canvas import canvas
+    from labelry.report.pictures import canvas
 
     figure = canvas(9.0, 3.6)
     left, right = figure.subplots(1, 2)

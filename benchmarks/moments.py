@@ -25,10 +25,12 @@ from scale import make_problem, peak_memory
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 
-from labelry import Dataset, Moments
+from labelry import LEML, Dataset, Moments
 from labelry.data import read
-from labelry.embeddings.moments import SampleSizeWarning, Topics, learn_topics
-from labelry.estimator import LabelRanker
+from labelry.embeddings.moments.bounds import SampleSizeWarning
+from labelry.embeddings.moments.model import MomentsSettings, learn_topics
+from labelry.embeddings.moments.topics import Topics
+from labelry.estimators.base import LabelRanker
 from labelry.linalg.rows import Rows
 from labelry.metrics.scoring import auc_totals
 
@@ -36,13 +38,12 @@ DATASETS = ("bibtex", "delicious", "deb-depends", "wordnet-hypernym")
 TOPICS = (50, 75, 100, 125, 150)
 SIZES = (4_000, 16_000, 64_000, 256_000)
 WIKILSHTC = 0.741  # part of the rows of `make_problem` that it has
+SYSTEMS = ("Moments", "Algorithm 1", "LEML")
 _BLOCK = 1000  # test rows scored at a time
 
 
 def make_model(name: str, K: int, jobs: int) -> LabelRanker:
     if name == "LEML":
-        from labelry.systems.leml import LEML
-
         return LEML(embedding_dim=K, n_jobs=jobs)
     # The paper's estimate and nothing else: three passes.
     paper = {"n_refinements": 0, "normalize": False, "temperature": 1.0, "smoothing": 0.01}
@@ -50,10 +51,6 @@ def make_model(name: str, K: int, jobs: int) -> LabelRanker:
 
 
 def systems() -> list[str]:
-    try:
-        import labelry.systems.leml  # noqa: F401
-    except ImportError:
-        return ["Moments", "Algorithm 1"]
     return ["Moments", "Algorithm 1", "LEML"]
 
 
@@ -72,14 +69,14 @@ def run_one(data: str, dataset: str, name: str, K: int, jobs: int) -> tuple[floa
     train, test = (read(Path(data) / dataset / f"{part}.txt.gz") for part in ("train", "test"))
     make_model(name, 2, jobs).fit(train.X[:100], train.Y[:100])  # compiles the kernels
     start = time.perf_counter()
-    model = make_model(name, K, jobs).fit_dataset(train)
+    model = make_model(name, K, jobs).fit(train)
     seconds = time.perf_counter() - start
     peak = peak_memory()
     return mean_auc(model, test), seconds, peak
 
 
 def figures(data: str, datasets: list[str], topics: list[int], jobs: int) -> None:
-    names = systems()
+    names = SYSTEMS
     print("| dataset | K |" + "".join(f" {name} |" for name in names))
     print("|---|---|" + "---|" * len(names))
     for dataset in datasets:
@@ -123,14 +120,10 @@ def recovery(out: str) -> None:
         for repeat in range(repeats):
             topics = rng.choice(K, size=n, p=pi)
             rows = Rows(draw(rng, words, topics, 15), draw(rng, labels, topics, 1))
-            found, _ = learn_topics(
-                rows,
-                K,
-                diagonal="removed",
-                n_power_passes=2,
-                n_refinements=0,
-                rng=rng,
+            settings = MomentsSettings(
+                n_topics=K, diagonal="removed", n_power_passes=2, n_refinements=0
             )
+            found, _ = learn_topics(rows, settings, rng)
             errors[i, repeat] = distances(found.smoothed(0.0), words, labels, pi)
     medians = np.median(errors, axis=1)
     figure = Figure(figsize=(5, 4), layout="constrained")

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from labelry.data import Dataset, read
-from labelry.decoders import Neighbours
-from labelry.embeddings import rembrandt
+from labelry.embeddings.rembrandt import rembrandt
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 from labelry.metrics import precision_at_k
+from labelry.ranking import Neighbours
 
 RIDGES, WHITENINGS, SHARPNESSES = (0.1, 0.3, 0.5, 1.0), (0.0, 0.5, 1.0), (5.0, 15.0, 30.0)
 Setting = tuple[float, float, float]

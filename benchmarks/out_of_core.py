@@ -39,9 +39,9 @@ from labelry.data import Dataset, read, write
 from labelry.data.shard_writer import write_shards
 from labelry.data.shards import open_shards
 from labelry.errors import DataError
-from labelry.evaluation import evaluate
+from labelry.estimators import system_class
+from labelry.evaluation.evaluate import evaluate
 from labelry.linalg import dual_descent
-from labelry.systems import system_class
 
 N_TOPICS, LENGTH = 25, 30
 DATA = {"sums": (1_400, 500, 0.7), "trees": (30_000, 25, 0.9)}  # words, labels, of the topic
@@ -102,8 +102,8 @@ def make_dataset(n_rows: int, seed: int, kind: str) -> Dataset:
 def fit(case: Case, settings: dict[str, Any], source: Any, bound: int | None, n_jobs: int) -> Any:
     model = system_class(case.system)(**settings, n_jobs=n_jobs)
     if isinstance(source, Dataset):
-        return model.fit_dataset(source)
-    return model.fit_rows(source.rows(memory=bound, n_jobs=n_jobs))
+        return model.fit(source)
+    return model.fit(source.rows(memory=bound, n_jobs=n_jobs))
 
 
 def compare_times(folder: Path, n_rows: int, n_jobs: int, kind: str, names: list[str]) -> None:

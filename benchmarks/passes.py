@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array
 
-from labelry.linalg.kernels import scatter_rows
+from labelry.linalg.kernels import csr_parts, scatter_rows
 from labelry.linalg.matrices import product
 from labelry.linalg.parallel import resolve_jobs, run, spans
 from labelry.linalg.rows import Rows
@@ -72,7 +72,7 @@ def main() -> None:
     Z = product(X, M, n_jobs)
     out = np.zeros_like(M)
     columns = spans(arguments.columns, n_jobs)
-    scatter = [(X.indptr, X.indices, X.data, Z, out, 0, X.shape[0], *c, 0) for c in columns]
+    scatter = [(csr_parts(X), Z, out, 0, X.shape[0], *c, 0) for c in columns]
 
     bytes_read = X.nnz * (8 + 4 * arguments.columns)  # a row of M for each nonzero
     print(f"X {X.shape[0]:,} x {X.shape[1]:,}, {X.nnz:,} nonzeros, {arguments.columns} columns")

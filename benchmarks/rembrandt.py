@@ -17,7 +17,7 @@ import gzip
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,15 @@ from labelry import (
     Rembrandt,
 )
 from labelry.data import read
-from labelry.embeddings import plst, rembrandt
-from labelry.estimator import LabelRanker
+from labelry.embeddings.comparisons import plst
+from labelry.embeddings.rembrandt import rembrandt
+from labelry.estimators.base import LabelRanker
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 from labelry.metrics import precision_at_k, sibling_fraction
+from labelry.progress import recorded
 
+DECODER = "embedding rows"  # the phase with which the fit of a decoder begins
 CS_RIDGE = 1.0  # regressor of random label vectors; chosen on held-out training rows of ALOI
 
 
@@ -48,22 +51,8 @@ def load(data: str, name: str) -> tuple[Dataset, Dataset]:
 
 def timed_fit(model: LabelRanker, train: Dataset) -> float:
     start = time.perf_counter()
-    model.fit_dataset(train)
+    model.fit(train)
     return time.perf_counter() - start
-
-
-def clocked(model: LabelRanker, step: str, seconds: dict[str, float]) -> None:
-    """Have the clock run in each call of a step of `model.fit`."""
-    call: Callable[..., Any] = getattr(model, step)
-
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
-        try:
-            return call(*args, **kwargs)
-        finally:
-            seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - start
-
-    setattr(model, step, timed)
 
 
 def phased_fit(model: LabelRanker, train: Dataset) -> str:
@@ -71,15 +60,15 @@ def phased_fit(model: LabelRanker, train: Dataset) -> str:
 
     The Gram matrix of the features counts with whichever needs it first.
     """
-    steps = {name: 0.0 for name in ("_embedding", "_learn", "_fit_decoder") if hasattr(model, name)}
-    for step in steps:
-        clocked(model, step, steps)
-    total = timed_fit(model, train)
-    if not steps:
+    with recorded() as record:
+        total = timed_fit(model, train)
+    seconds = {found["name"]: found["seconds"] for found in record.as_dict()["phases"]}
+    if DECODER not in seconds:
         return f"| | | {total:.1f}"
-    embedding = steps["_embedding"] or steps["_learn"]  # PCA learns both at once
-    regressor = steps["_learn"] - embedding
-    return f"{embedding:.2f} | {regressor:.2f} | {steps['_fit_decoder']:.1f} | {total:.1f}"
+    regressor = seconds.pop("regressor", 0.0)  # PCA learns it with the embedding
+    first, each = list(seconds).index(DECODER), list(seconds.values())
+    embedding, decoder = sum(each[:first]), sum(each[first:])
+    return f"{embedding:.2f} | {regressor:.2f} | {decoder:.1f} | {total:.1f}"
 
 
 def figures(model: LabelRanker, test: Dataset) -> tuple[str, float]:
@@ -200,7 +189,7 @@ def sweep(data: str, jobs: int, out: Path) -> None:
                 normalize=False,
                 regressor_regularization=ridge,
                 n_jobs=jobs,
-            ).fit_dataset(train)
+            ).fit(train)
             errors.append(100 - 100 * precision_at_k(test.Y, model.topk_ids(test.X, 1)[0], 1))
         print(f"| {name} | " + " | ".join(f"{e:.1f}" for e in errors) + " |", flush=True)
         lines[name] = (dims, errors)

@@ -2,9 +2,9 @@
 
     python benchmarks/rerankers.py DATA [--datasets bibtex,delicious] [--kinds logistic,boosted]
 
-DATA holds a folder per dataset (or set LABELRY_DATA). The judges of the blend are fitted to three
-quarters of the training rows; a model learns from what they say about half of the other rows, and
-is asked about the other half; near-duplicates stay together. "lightgbm" and "lambdarank" (the same
+DATA holds a folder per dataset (or set LABELRY_DATA). The retrievers of the blend are fitted to
+three quarters of the training rows; a model is fitted to their scores on half of the other rows,
+and tested on the other half; near-duplicates stay together. "lightgbm" and "lambdarank" (the same
 trees with a loss of ranks) need LightGBM (pip install lightgbm). Prints Markdown.
 """
 
@@ -18,19 +18,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from blend import without_near_duplicates
 from linear_tree import DATASETS
 from scipy.sparse import csr_array
 
 from labelry.data import read
-from labelry.decoders.rerank import as_probabilities, best_candidates, fit_reranker
 from labelry.linalg.matrices import scaled_rows
+from labelry.linalg.rows import Rows
 from labelry.metrics import expected_calibration_error, precision_at_k
 from labelry.metrics.matching import match
-from labelry.systems.blend import Blend
-from labelry.systems.hold_out import few_of_groups, held_out_groups
+from labelry.ranking.evidence import as_probabilities, best_candidates
+from labelry.ranking.rerank import fit_reranker
+from labelry.tagging.blend import BlendSettings
+from labelry.tagging.retrieval import fit_retrievers
 
 KINDS = "average,logistic,boosted,lightgbm,lambdarank"
-N_TREES, N_LEAVES, LEAF_CANDIDATES = 100, 15, 100  # as in labelry.decoders.rerank
+N_TREES, N_LEAVES, LEAF_CANDIDATES = 100, 15, 100  # as in labelry.ranking.rerank
 
 
 class Evidence(NamedTuple):
@@ -80,16 +83,16 @@ class LightGBM:
 
 
 def collect(folder: Path) -> tuple[Evidence, Evidence]:
-    """What the judges say about rows that they have not seen: to learn from, and to ask about."""
-    train = read(folder / "train.txt.gz")
-    X, Y, rng = scaled_rows(train.X), train.Y, np.random.default_rng(0)
-    groups = held_out_groups(X, Blend().similarity, min(X.shape[0] // 4, 20_000), rng)
-    seen, unseen = np.flatnonzero(groups < 0), few_of_groups(groups)
-    blend = Blend(n_jobs=1)
-    judges = blend._fit_retrievers(X[seen], Y[seen], None, rng)
-    parts = [part for _, *part in judges.judged(X[unseen], blend.n_candidates, 1)]
-    evidence = Evidence(*(np.concatenate(part) for part in zip(*parts, strict=True)), Y[unseen])
-    half = rng.permutation(len(unseen)) < len(unseen) // 2
+    """Scores of candidates on rows that were held out: to fit to, and to test on."""
+    train, rng = read(folder / "train.txt.gz"), np.random.default_rng(0)
+    seen, unseen = without_near_duplicates(train, train.X, min(train.n_rows // 4, 20_000), rng)
+    settings = BlendSettings()
+    rows = Rows(scaled_rows(seen.X), seen.Y, n_jobs=1)
+    retrievers = fit_retrievers(rows, settings, None, rng)
+    X = scaled_rows(unseen.X)
+    parts = [part for _, *part in retrievers.candidates(X, settings.n_candidates)]
+    evidence = Evidence(*(np.concatenate(part) for part in zip(*parts, strict=True)), unseen.Y)
+    half = rng.permutation(unseen.n_rows) < unseen.n_rows // 2
     return evidence.of(half), evidence.of(~half)
 
 

@@ -20,12 +20,12 @@ from passes import triad_bandwidth
 from scipy.sparse import csr_array
 
 from labelry import memory
-from labelry.decoders import least_squares_decoder
-from labelry.embeddings import rembrandt
+from labelry.embeddings.rembrandt import rembrandt
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
+from labelry.ranking import least_squares_decoder
 
 N_TOPICS = 2_000
 _BLOCK = 100_000

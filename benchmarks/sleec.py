@@ -15,21 +15,23 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scale import make_problem, peak_memory
 from scipy.sparse import csr_array
 
-from labelry import LEML, Dataset, Rembrandt
+from labelry import LEML, SLEEC, Dataset, Rembrandt
 from labelry.data import read
-from labelry.embeddings.sleec import neighbour_gram, svp
-from labelry.estimator import LabelRanker
+from labelry.embeddings.sleec_embedding import neighbour_gram, svp
+from labelry.estimators.base import LabelRanker
+from labelry.estimators.registry import SYSTEMS, system_class
 from labelry.linalg.rows import Rows
 from labelry.linalg.sketch import randomized_eigh
 from labelry.metrics import precision_at_k
-from labelry.systems.registry import SYSTEMS, system_class
-from labelry.systems.sleec import SLEEC
 
 # P@1/3/5: Table 1b of the paper; CPLST, CS and ML-CSSP as published for the same data.
 PAPER = {
@@ -94,7 +96,7 @@ def report(data: str, name: str, model: LabelRanker, train: Dataset, test: Datas
     few = np.arange(min(200, train.n_rows))
     type(model)(n_jobs=model.n_jobs).fit(train.X[few], train.Y[few])  # compile before the clock
     start = time.perf_counter()
-    model.fit_dataset(train)
+    model.fit(train)
     seconds = time.perf_counter() - start
     values, milliseconds = precisions(model, test)
     ours = " / ".join(f"{v:.2f}" for v in values)
@@ -119,8 +121,8 @@ def svd_errors(Y: csr_array, dims: list[int], jobs: int) -> np.ndarray:
 def figure1a(data: str, jobs: int, out: str) -> None:
     train, _ = load(data, "deb-depends")
     dims = [10, 25, 50, 100, 200]
-    model = SLEEC(n_learners=1, embedding_dim=10, n_jobs=jobs).fit_dataset(train)
-    learner = model.learners_[0]
+    model = SLEEC(n_learners=1, embedding_dim=10, n_jobs=jobs).fit(train)
+    learner = model.fitted_.learners[0]
     parts = [train.Y[rows] for rows in np.split(np.asarray(learner.rows), learner.row_bounds[1:-1])]
     energy = (train.Y.data**2).sum()
     errors = {
@@ -147,15 +149,21 @@ def figure1a(data: str, jobs: int, out: str) -> None:
     draw(dims, series, "dimension", "error %", Path(out) / "sleec-figure1a.svg")
 
 
+def changed(model: LabelRanker, **fields: Any) -> LabelRanker:
+    """Return the same model, but for some fields of its fitted value."""
+    same = copy(model)
+    same.trained_ = replace(model.trained_, fitted=replace(model.fitted_, **fields))
+    return same
+
+
 def figure2(data: str, jobs: int, out: str, most: int) -> None:
     train, test = load(data, "deb-depends")
-    model = SLEEC(n_learners=most, n_jobs=jobs).fit_dataset(train)
-    learners = model.learners_
+    model = SLEEC(n_learners=most, n_jobs=jobs).fit(train)
     counts = [n for n in (1, 2, 3, 5, 8, 10, 15) if n <= most]
     values = []
     for n in counts:
-        model.learners_ = learners[:n]
-        values.append(precisions(model, test)[0])
+        fewer = changed(model, learners=model.fitted_.learners[:n])
+        values.append(precisions(fewer, test)[0])
     print("| learners | P@1 | P@3 | P@5 |\n|---|---|---|---|")
     for n, row in zip(counts, values, strict=True):
         print(f"| {n} | " + " | ".join(f"{v:.2f}" for v in row) + " |", flush=True)
@@ -216,13 +224,13 @@ def speed(jobs: int, part: float) -> None:
     X, Y, _ = make_problem(part)
     sleec = SLEEC(n_learners=1, embedding_dim=50, n_jobs=jobs).fit(X, Y)
     leml = LEML(embedding_dim=50, n_rounds=1, n_jobs=jobs).fit(X, Y)
-    own = leml.label_embedding_
+    own, trained = leml.label_embedding_, leml.trained_
     print("| labels | SLEEC ms, batch | one row | LEML ms, batch | one row | ratio | one row |")
     print("|---|---|---|---|---|---|---|")
     mine = [per_row(sleec, X[:rows]) for rows in (500, 1)]
     for c in (Y.shape[1], WIKILSHTC_LABELS, 1_000_000):
-        leml.label_embedding_ = np.resize(own, (c, own.shape[1]))
-        leml.classes_ = np.arange(c)
+        fitted = replace(trained.fitted, label_embedding=np.resize(own, (c, own.shape[1])))
+        leml.trained_ = replace(trained, fitted=fitted, classes=np.arange(c))
         theirs = [per_row(leml, X[:rows]) for rows in (500, 1)]
         cells = [f"{1000 * v:.2f}" for v in (*mine, *theirs)]
         cells += [f"{b / a:.0f}" for a, b in zip(mine, theirs, strict=True)]

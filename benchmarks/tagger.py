@@ -3,7 +3,7 @@
     python benchmarks/tagger.py DATA [--datasets bibtex,delicious] [--qualities fast] [--jobs 1]
 
 DATA holds a folder per dataset (or set LABELRY_DATA). With --held-out a fifth of the training rows
-is judged in place of the test rows, near-duplicates together: for choosing. ECE is the expected
+is tested on in place of the test rows, near-duplicates together: for choosing. ECE is the expected
 calibration error of the best label and of the five best, in percent. Prints Markdown.
 """
 
@@ -16,9 +16,10 @@ from pathlib import Path
 from blend import ONE_ROW, cpu_seconds, load
 from linear_tree import DATASETS, one_by_one, precisions, size_on_disk
 
+from labelry import Tagger
 from labelry.data import Dataset
 from labelry.metrics import expected_calibration_error
-from labelry.systems.tagger import QUALITIES, Tagger
+from labelry.tagging.tagger import QUALITIES
 
 
 def line(data: str, tagger: Tagger, train: Dataset, test: Dataset) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import labelry
 from labelry.data.icd import icd10cm
-from labelry.embeddings import export_embedding
+from labelry.embeddings.export import export_embedding
 
 icd = icd10cm()
-model = labelry.Rembrandt(embedding_dim=100, decoder="least-squares").fit_dataset(icd.train)
+model = labelry.Rembrandt(embedding_dim=100, decoder="least-squares").fit(icd.train)
 
 for label in ("M25", "E11"):
     print(label, icd.titles[label])

@@ -5,13 +5,13 @@ python examples/tag_texts.py        (needs the demo extra)
 
 import labelry
 from labelry.data.icd import icd10cm
-from labelry.evaluation import evaluate
+from labelry.evaluation.evaluate import evaluate
 
 icd = icd10cm()
 few = icd.train.take(range(0, icd.train.n_rows, 4))  # a quarter is enough for a first look
 names = {code: icd.titles[code] for code in few.label_names}
 
-tagger = labelry.Tagger(quality="balanced").fit_dataset(few, names=names)
+tagger = labelry.Tagger(quality="balanced").fit(few, names=names)
 
 for label, probability in tagger.predict(["acute pain in the left knee"], k=3)[0]:
     print(f"{probability:6.1%}  {label}  {icd.titles[label]}")

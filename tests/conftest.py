@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from labelry.checks import StoredCheck
 from labelry.data import Dataset, write
 from labelry.data.shard_writer import write_shards
 from labelry.data.shards import Shards
+from labelry.storage.values import pack, unpack
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -74,3 +77,16 @@ def client() -> Iterator[Client]:
     quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
     with LocalCluster(**workers, **quiet) as cluster, Client(cluster) as client:
         yield client
+
+
+@pytest.fixture
+def stored():
+    """Write a fitted value and read it again, as a model directory does."""
+
+    def again(value: Any, check: StoredCheck | None = None, **sizes: int) -> Any:
+        arrays: dict[str, Any] = {}
+        plain = json.loads(json.dumps(pack(value, "value", arrays)))
+        check = StoredCheck() if check is None else check
+        return unpack(type(value), plain, "value", arrays, sizes, check)
+
+    return again

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from labelry import modelfile
-from labelry.estimator import LabelRanker
-from labelry.systems import SYSTEMS, system_class
-from labelry.systems.tagger import Tagger
+from labelry.estimators import SYSTEMS, system_class
+from labelry.estimators.base import LabelRanker
+from labelry.estimators.tagging import Tagger
+from labelry.storage import modelfile
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EXPECTED = "expected.json"  # rows, and the labels and scores that the model gives them
@@ -45,9 +45,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "rembrandt-lists": ("rembrandt", {"index": "approximate", "correction": True}),
     "rembrandt-linear": ("rembrandt", {"decoder": "least-squares"}),
     "linear-trees": ("linear-tree", {"n_trees": 2, "depth": 2}),
-    # Weights of one byte; "linear-tree" and "linear-trees" are of before.
-    "linear-tree-packed": ("linear-tree", {}),
-    "linear-trees-packed": ("linear-tree", {"n_trees": 2, "depth": 2}),
     "label-tree-sigmoid": ("label-tree", {"training": "siblings"}),
     "sleec-sparse": ("sleec", {"l1": 0.01, "n_clusters": 2, "n_learners": 2}),
     "blend-propensity": ("blend", {"objective": "propensity", "n_trees": 1, "embedding_dim": 4}),
@@ -103,7 +100,7 @@ def models() -> dict[str, Callable[[], tuple[LabelRanker, Any]]]:
         rng = np.random.default_rng(seed)
         rows, labels = make(300, rng)
         model = model.fit(rows, noisy(labels, rng), **options)
-        if getattr(model, "model_", model).reranker_ is None:
+        if model.fitted_.reranker is None:
             raise ValueError(f"a judge alone was better; try other rows than those of seed {seed}")
         more = make(60, rng)[0]
         return model, more if isinstance(more, list) else more.toarray()
@@ -131,8 +128,8 @@ def models() -> dict[str, Callable[[], tuple[LabelRanker, Any]]]:
     blend = partial(system_class("blend"), n_trees=1, embedding_dim=4, n_jobs=1)
     boosted = {"reranker": "boosted", "held_out": 0.5}
     found["blend-logistic"] = lambda: reranked(blend(), vectors, 1)
-    found["blend-boosted"] = lambda: reranked(blend(**boosted), vectors, 4)
-    found["tagger-names"] = lambda: reranked(Tagger(n_jobs=1), texts, 3, names=NAMES)
+    found["blend-boosted"] = lambda: reranked(blend(**boosted), vectors, 6)
+    found["tagger-names"] = lambda: reranked(Tagger(n_jobs=1), texts, 13, names=NAMES)
     found["label-tree-dense"] = dense_classes
     found["label-tree-wide"] = wide
     return found

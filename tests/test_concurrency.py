@@ -22,7 +22,7 @@ from numba.core.dispatcher import Dispatcher
 from scipy.sparse import csr_array
 
 import labelry
-from labelry.estimator import LabelRanker
+from labelry.estimators.base import LabelRanker
 
 THREADS = 8
 ROUNDS = 6  # of each thread
@@ -98,6 +98,68 @@ def test_the_same_answers_from_threads(case: Case) -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         assert list(pool.map(ask, range(THREADS))) == [[]] * THREADS
     assert case.wrong() == []
+
+
+ASKING = 16  # threads that ask while the model is fitted again
+FITS = 6
+JOBS = (1, 2, 3)
+N_CLASSES = (12, 400)
+
+REFITTED: dict[str, Callable[[], LabelRanker]] = {
+    "linear-tree": lambda: labelry.LinearLabelTree(n_jobs=2, random_state=0),
+    "tagger-fast": lambda: labelry.Tagger(quality="fast", n_jobs=2, random_state=0),
+    "tagger-balanced": lambda: labelry.Tagger(n_jobs=2, random_state=0),
+}
+
+
+def of_classes(n_classes: int) -> tuple[csr_array, list[str]]:
+    """Rows of a feature for each class, among 500, and noise."""
+    rng = np.random.default_rng(n_classes)
+    y = np.concatenate([np.arange(n_classes), rng.integers(0, n_classes, 600 - n_classes)])
+    X = (rng.random((600, 500)) < 0.01).astype(np.float32)
+    X[np.arange(600), y] = 2
+    return csr_array(X), [f"{n_classes}: {a}" for a in y]
+
+
+def answer(labels: np.ndarray, scores: np.ndarray) -> str:
+    return hashlib.sha256(repr(labels.tolist()).encode() + scores.tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("system", REFITTED)
+def test_answers_are_of_one_model_while_it_is_fitted_again(system: str) -> None:
+    sets = [of_classes(n) for n in N_CLASSES]
+    asked = of_classes(60)[0][:90]
+    model = REFITTED[system]()
+    named, numbered = set(), set()
+    for data in sets:
+        model.fit(*data)
+        named.add(answer(*model.predict_topk(asked, 5)))
+        numbered |= {answer(*model.fitted_.topk(asked, 5, n_jobs)) for n_jobs in JOBS}
+    assert len(named) == 2
+    done, together = threading.Event(), threading.Barrier(ASKING + 1)
+
+    def ask(number: int) -> tuple[int, int]:
+        """How often it was asked, and how many of the answers are of neither model."""
+        n_asked = wrong = 0
+        together.wait()
+        while n_asked < 2 * len(JOBS) or not done.is_set():
+            n_jobs = JOBS[(number + n_asked) % len(JOBS)]
+            wrong += answer(*model.predict_topk(asked, 5)) not in named
+            wrong += answer(*model.fitted_.topk(asked, 5, n_jobs)) not in numbered
+            n_asked += 1
+        return n_asked, wrong
+
+    with ThreadPoolExecutor(ASKING) as pool:
+        asking = [pool.submit(ask, number) for number in range(ASKING)]
+        try:
+            together.wait()
+            for turn in range(FITS):
+                model.fit(*sets[turn % 2])
+        finally:
+            done.set()
+        found = [each.result() for each in asking]
+    assert min(n_asked for n_asked, _ in found) > 0
+    assert [wrong for _, wrong in found] == [0] * ASKING
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -23,10 +23,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from labelry import modelfile
 from labelry.data import Dataset, read, write
 from labelry.data.shard_writer import write_shards
 from labelry.errors import DataError, ModelError
+from labelry.storage import modelfile
 
 TIMES = int(os.environ.get("LABELRY_CRASHES", "12"))
 ROWS = 400

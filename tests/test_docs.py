@@ -32,7 +32,7 @@ import labelry
 from labelry.cli.app import app
 from labelry.data import write
 from labelry.data.icd import Classification, icd10cm
-from labelry.systems import SYSTEMS
+from labelry.estimators import SYSTEMS
 
 DOCS = Path(__file__).parent.parent / "docs"
 TUTORIAL = DOCS / "tutorial.md"
@@ -143,7 +143,7 @@ def workplace(icd: Classification, tmp_path_factory: pytest.TempPathFactory) -> 
     write(icd.test, folder / "test.jsonl")
     names = "".join(f"{code}\t{title}\n" for code, title in icd.titles.items())
     (folder / "names.tsv").write_text(names)
-    labelry.Tagger().fit_dataset(icd.train, names=icd.titles).save(folder / "tagger.labelry")
+    labelry.Tagger().fit(icd.train, names=icd.titles).save(folder / "tagger.labelry")
     return folder
 
 
@@ -163,8 +163,8 @@ def test_a_page(
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setattr("labelry.data.icd.icd10cm", lambda: icd)
         patch.syspath_prepend(str(folder))  # as for a script in that folder
-        patch.setattr("labelry.systems.registry.SYSTEMS", systems := dict(SYSTEMS))
-        patch.setattr("labelry.systems.SYSTEMS", systems)
+        patch.setattr("labelry.estimators.registry.SYSTEMS", systems := dict(SYSTEMS))
+        patch.setattr("labelry.estimators.SYSTEMS", systems)
         person = Reader(folder, stack)
         for block in blocks(page):
             if block.language == "text" and block.mark != "varies":

@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
-from labelry.estimator import LabelRanker
-from labelry.systems import SYSTEMS, system_class
+from labelry.estimators import SYSTEMS, system_class
+from labelry.estimators.base import LabelRanker
 
 N_TRAIN, N_TEST, N_FEATURES, N_LABELS = 180, 60, 40, 30
 ROUNDING = 3e-5  # of float32, relative to the largest score

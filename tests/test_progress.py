@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labelry import memory, modelfile
+from labelry import memory
 from labelry.errors import ModelError
 from labelry.progress import current_record, phase, recorded, shown
+from labelry.storage import modelfile
 
 
 def save(path: Path, force: bool = False) -> None:

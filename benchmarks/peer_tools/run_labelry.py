@@ -7,8 +7,8 @@ from runner import TOP, Peer, measure
 from scipy.sparse import csr_array
 
 import labelry
-from labelry.estimator import LabelRanker
-from labelry.systems.registry import system_class
+from labelry.estimators.base import LabelRanker
+from labelry.estimators.registry import system_class
 
 FEW = 400  # rows of the warm-up
 

@@ -2,6 +2,9 @@
 
 ```{labelry-command} train
 ```
+
+```{labelry-system-flags}
+```
 """
 
 from __future__ import annotations
@@ -16,10 +19,15 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from labelry.cli.app import app as cli
+from labelry.cli.system_flags import PANEL, TAGGER, system_options
+from labelry.estimators import SYSTEMS
 
 _OWN = "Options"
-# Panels that several commands have; they are written once, at `train`.
-_SHARED = {"Reading the data": "how to read", "Parameters of the systems": "those of the system"}
+# Panels that several commands have; they are written once, elsewhere on the page.
+_SHARED = {
+    "Reading the data": ("how to read", "[train](#labelry-train)"),
+    PANEL: ("those of the system", "[Parameters of the systems](#parameters-of-the-systems)"),
+}
 
 
 class CommandDirective(SphinxDirective):
@@ -32,6 +40,17 @@ class CommandDirective(SphinxDirective):
         if name not in commands():
             raise self.error(f"there is no command {name!r}; there are: {', '.join(commands())}")
         return self.parse_text_to_nodes("\n".join(described(name)))
+
+
+class SystemFlagsDirective(SphinxDirective):
+    """The flags of every system, each with its own heading."""
+
+    def run(self) -> list[nodes.Node]:
+        lines: list[str] = []
+        for system in (TAGGER, *SYSTEMS):
+            rows = map(_row, system_options(system))
+            lines += [f"### --system {system}", "", "| Flags | |", "|---|---|", *rows, ""]
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
 def commands() -> dict[str, Any]:
@@ -54,13 +73,16 @@ def described(name: str) -> Iterator[str]:
     panels: dict[str, list[Any]] = {}
     for parameter in command.get_params(typer.Context(command)):
         if parameter.name not in ("help", "context"):
-            panel = getattr(parameter, "rich_help_panel", None) or _OWN
-            panels.setdefault(panel, []).append(parameter)
-    elsewhere = [] if name == "train" else [p for p in _SHARED if panels.pop(p, None)]
+            panel = parameter.rich_help_panel or _OWN
+            panels.setdefault(PANEL if panel.startswith(PANEL) else panel, []).append(parameter)
+    shared = [PANEL] if name == "train" else list(_SHARED)
+    if any(parameter.name == "system" for parameter in panels[_OWN]):
+        panels.setdefault(PANEL, [])
+    elsewhere = [_SHARED[p] for p in shared if panels.pop(p, None) is not None]
     for panel, parameters in panels.items():
         yield from (f"| {panel} | |", "|---|---|", *map(_row, parameters))
         if panel == _OWN:
-            yield from (f"| and {_SHARED[p]} | as of [train](#labelry-train) |" for p in elsewhere)
+            yield from (f"| and {what} | see {where} |" for what, where in elsewhere)
         yield ""
 
 
@@ -88,4 +110,5 @@ def _default(parameter: Any) -> str:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("labelry-command", CommandDirective)
+    app.add_directive("labelry-system-flags", SystemFlagsDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

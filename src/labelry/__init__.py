@@ -9,35 +9,37 @@ from typing import TYPE_CHECKING, Any
 from labelry._version import __version__
 
 if TYPE_CHECKING:
-    from labelry.baselines import OneVsRest
-    from labelry.baselines.conditional_probability_tree import ConditionalProbabilityTree
-    from labelry.baselines.fastxml import FastXML
-    from labelry.baselines.filter_tree import FilterTree
-    from labelry.baselines.lpsr import LPSR
     from labelry.data import Dataset, TextFeatures
     from labelry.errors import DataError, LabelryError, ModelError
-    from labelry.evaluation import evaluate
-    from labelry.systems import load
-    from labelry.systems.blend import Blend
-    from labelry.systems.embedding_relatives import (
+    from labelry.estimators import load
+    from labelry.estimators.baselines import NearestNeighbours, OneVsRest
+    from labelry.estimators.embeddings import (
         CCA,
         CPLST,
         MLCSSP,
         PCA,
         PLST,
         CompressedSensing,
+        Rembrandt,
     )
-    from labelry.systems.joint_embedding import WSABIE, JointEmbedding, SequentialEmbedding
-    from labelry.systems.label_embedding import Rembrandt
-    from labelry.systems.label_embedding_tree import LabelEmbeddingTree
-    from labelry.systems.label_tree import LabelTree
-    from labelry.systems.leml import LEML
-    from labelry.systems.linear_tree import LinearLabelTree
-    from labelry.systems.local_leml import LocalLEML
-    from labelry.systems.moments import Moments
-    from labelry.systems.neighbours import NearestNeighbours
-    from labelry.systems.sleec import SLEEC
-    from labelry.systems.tagger import Tagger
+    from labelry.estimators.joint import (
+        WSABIE,
+        JointEmbedding,
+        LabelEmbeddingTree,
+        SequentialEmbedding,
+    )
+    from labelry.estimators.local import LEML, SLEEC, LocalLEML
+    from labelry.estimators.moments import Moments
+    from labelry.estimators.tagging import Blend, Tagger
+    from labelry.estimators.trees import (
+        LPSR,
+        ConditionalProbabilityTree,
+        FastXML,
+        FilterTree,
+        LabelTree,
+        LinearLabelTree,
+    )
+    from labelry.evaluation.evaluate import evaluate
 
 __all__ = [
     "CCA",
@@ -76,38 +78,38 @@ __all__ = [
 ]
 
 _HOME = {
-    "Blend": "systems.blend",
-    "CCA": "systems.embedding_relatives",
-    "CPLST": "systems.embedding_relatives",
-    "CompressedSensing": "systems.embedding_relatives",
-    "ConditionalProbabilityTree": "baselines.conditional_probability_tree",
+    "Blend": "estimators.tagging",
+    "CCA": "estimators.embeddings",
+    "CPLST": "estimators.embeddings",
+    "CompressedSensing": "estimators.embeddings",
+    "ConditionalProbabilityTree": "estimators.trees",
     "DataError": "errors",
     "Dataset": "data",
-    "FastXML": "baselines.fastxml",
-    "FilterTree": "baselines.filter_tree",
-    "JointEmbedding": "systems.joint_embedding",
-    "LEML": "systems.leml",
-    "LPSR": "baselines.lpsr",
-    "LabelEmbeddingTree": "systems.label_embedding_tree",
-    "LabelTree": "systems.label_tree",
+    "FastXML": "estimators.trees",
+    "FilterTree": "estimators.trees",
+    "JointEmbedding": "estimators.joint",
+    "LEML": "estimators.local",
+    "LPSR": "estimators.trees",
+    "LabelEmbeddingTree": "estimators.joint",
+    "LabelTree": "estimators.trees",
     "LabelryError": "errors",
-    "LinearLabelTree": "systems.linear_tree",
-    "LocalLEML": "systems.local_leml",
-    "MLCSSP": "systems.embedding_relatives",
+    "LinearLabelTree": "estimators.trees",
+    "LocalLEML": "estimators.local",
+    "MLCSSP": "estimators.embeddings",
     "ModelError": "errors",
-    "Moments": "systems.moments",
-    "NearestNeighbours": "systems.neighbours",
-    "OneVsRest": "baselines",
-    "PCA": "systems.embedding_relatives",
-    "PLST": "systems.embedding_relatives",
-    "Rembrandt": "systems.label_embedding",
-    "SLEEC": "systems.sleec",
-    "SequentialEmbedding": "systems.joint_embedding",
-    "Tagger": "systems.tagger",
+    "Moments": "estimators.moments",
+    "NearestNeighbours": "estimators.baselines",
+    "OneVsRest": "estimators.baselines",
+    "PCA": "estimators.embeddings",
+    "PLST": "estimators.embeddings",
+    "Rembrandt": "estimators.embeddings",
+    "SLEEC": "estimators.local",
+    "SequentialEmbedding": "estimators.joint",
+    "Tagger": "estimators.tagging",
     "TextFeatures": "data",
-    "WSABIE": "systems.joint_embedding",
-    "evaluate": "evaluation",
-    "load": "systems",
+    "WSABIE": "estimators.joint",
+    "evaluate": "evaluation.evaluate",
+    "load": "estimators",
 }
 
 

@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 INTEGERS = ("int32", "int64")
 _STEP = 1 << 18  # entries that are looked at together, while they are in cache
+
+
+def is_among(value: object, allowed: Sequence[object]) -> bool:
+    """Return whether a value is one of these, and of the same type: True is not 1."""
+    return any(type(value) is type(each) and value == each for each in allowed)
 
 
 def check_one_of(name: str, value: object, allowed: Sequence[object]) -> None:
@@ -79,9 +83,10 @@ class StoredCheck:
         """An array of this shape, and of this dtype or one of these."""
         allowed = [dtype] if isinstance(dtype, str) else dtype
         if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype not in allowed:
-            raise ValueError(
-                f"{name} must be {' or '.join(allowed)} of shape {shape}, got {_described(value)}"
-            )
+            got = type(value).__name__
+            if isinstance(value, np.ndarray):
+                got = f"{value.dtype} of shape {value.shape}"
+            raise ValueError(f"{name} must be {' or '.join(allowed)} of shape {shape}, got {got}")
 
     def indices(
         self,
@@ -115,32 +120,6 @@ class StoredCheck:
         if self.values and not (value[0] == 0 and value[-1] == end and _rises(value, least_step)):
             raise ValueError(f"{name} must rise from 0 to {end}")
 
-    def width(self, name: str, value: Any) -> int:
-        """The number of columns of a dense matrix."""
-        self.kind(name, value, np.ndarray)
-        if value.ndim != 2:
-            raise ValueError(f"{name} must be a matrix, got {_described(value)}")
-        return int(value.shape[1])
-
-    def matrix(self, name: str, value: Any, n_rows: int, n_columns: int) -> None:
-        """A sparse or dense matrix of float32."""
-        if not isinstance(value, csr_array):
-            self.array(name, value, n_rows, n_columns)
-            return
-        self.sparse(name, value, n_rows, n_columns)
-
-    def sparse(self, name: str, value: Any, n_rows: int, n_columns: int) -> None:
-        """A sparse matrix of float32, whose places are inside of it."""
-        self.kind(name, value, csr_array)
-        if value.shape != (n_rows, n_columns):
-            raise ValueError(
-                f"{name} must be of shape {(n_rows, n_columns)}, got {_described(value)}"
-            )
-        size = len(value.data)
-        self.array(f"{name}.data", value.data, size)
-        self.pointers(f"{name}.indptr", value.indptr, n_rows, size)
-        self.indices(f"{name}.indices", value.indices, size, n_columns)
-
     def within_parts(
         self, name: str, value: NDArray[Any], pointers: NDArray[Any], sizes: NDArray[Any]
     ) -> None:
@@ -157,9 +136,3 @@ def _rises(value: NDArray[Any], step: int) -> bool:
     """Whether each entry is at least so much more than the one before."""
     parts = (value[i : i + _STEP + 1].astype(np.int64) for i in range(0, len(value) - 1, _STEP))
     return all(bool((np.diff(part) >= step).all()) for part in parts)
-
-
-def _described(value: object) -> str:
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"{value.dtype} of shape {value.shape}"
-    return type(value).__name__

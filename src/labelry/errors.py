@@ -26,6 +26,15 @@ class DataError(LabelryError, ValueError):
         self.line = line
 
 
+class ParameterError(LabelryError, ValueError):
+    """A parameter with a value that is not allowed: its name, what it must be, what it is."""
+
+    def __init__(self, parameter: str, problem: str) -> None:
+        super().__init__(f"{parameter} {problem}")
+        self.parameter = parameter
+        self.problem = problem
+
+
 class ModelError(LabelryError, ValueError):
     """A model directory that is damaged, foreign, of a newer format, or in the way."""
 

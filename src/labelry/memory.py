@@ -55,7 +55,7 @@ def human(n_bytes: float) -> str:
 
 
 def require(n_bytes: int, what: str, remedy: str) -> None:
-    """Say how much memory `what` needs; raise, with the `remedy`, if there is not that much."""
+    """Log how much memory `what` needs; raise, with the `remedy`, if there is not that much."""
     free = available()
     log.info("%s needs about %s of memory (%s available)", what, human(n_bytes), human(free))
     if n_bytes > free:
@@ -66,9 +66,9 @@ def require(n_bytes: int, what: str, remedy: str) -> None:
 
 
 def watch(what: str, remedy: str) -> Callable[[int], None]:
-    """A function to call with the size of each part that `what` keeps; it raises at too much.
+    """Return a function to call with the size of each part that `what` keeps; it may raise.
 
-    For input of which nobody knows the size beforehand: a few megabytes may unpack to terabytes.
+    It is for input whose size is not known beforehand: a few megabytes may unpack to terabytes.
     """
     free = available()
     taken = 0

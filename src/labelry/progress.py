@@ -1,7 +1,7 @@
 """Progress of long work: a bar on a terminal, log lines elsewhere, nothing unless asked for.
 
-Code that takes long says so with `phase`; who wants to see it (the command line does) wraps the
-call in `shown`, who wants to keep what the phases took in `recorded`.
+Code that takes long is inside `phase`. A caller that wants to show the phases (the command line
+does) wraps the call in `shown`; one that wants to keep what they took wraps it in `recorded`.
 """
 
 from __future__ import annotations
@@ -146,22 +146,16 @@ class Bars:
 
     @contextmanager
     def phase(self, name: str, total: int | None, unit: str) -> Iterator[Advance]:
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich import progress as rich
 
         columns = [
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f} {task.fields[unit]} {task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            rich.TextColumn("{task.description}"),
+            rich.BarColumn(),
+            rich.TextColumn("{task.completed:,.0f} {task.fields[unit]} {task.fields[rate]}"),
+            rich.TimeElapsedColumn(),
+            rich.TimeRemainingColumn(),
         ]
-        with Progress(*columns, console=self._console) as bars:
+        with rich.Progress(*columns, console=self._console) as bars:
             task = bars.add_task(name, total=total, unit=unit, rate="")
             start = time.monotonic()
 
@@ -175,7 +169,7 @@ class Bars:
 
 
 class Lines:
-    """Plain lines: when a phase begins, every few seconds, and when it ends."""
+    """Plain lines: every few seconds, and when a phase ends."""
 
     interval = 5.0
 
@@ -192,13 +186,10 @@ class Lines:
             done += n
             now = time.monotonic()
             if now - last >= self.interval:
-                last = now
-                of = "" if total is None else f" of {total:,}"
-                left = (
-                    ""
-                    if total is None or not done
-                    else f", {(now - start) * (total - done) / done:.0f} s left"
-                )
+                last, of, left = now, "", ""
+                if total is not None:
+                    of = f" of {total:,}"
+                    left = f", {(now - start) * (total - done) / done:.0f} s left" if done else ""
                 self._say(f"{name}: {done:,}{of} {unit}, {done / (now - start):,.1f}/s{left}")
 
         yield advance

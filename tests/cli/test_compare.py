@@ -60,7 +60,7 @@ def test_each_system_is_measured_and_a_failure_has_its_reason(documents: Path) -
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)["systems"]
     assert list(found) == systems.split(",")
-    assert found["one-vs-rest:C=-1"] == {"failed": "labelry: C must be positive, got -1.0"}
+    assert found["one-vs-rest:C=-1"] == {"failed": "labelry: --C must be positive, got -1.0"}
     for name in ("knn", "fast"):
         assert found[name]["rows"] == 9
         assert found[name]["P@1"] == 100.0

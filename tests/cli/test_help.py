@@ -62,10 +62,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "test.jsonl.gz").write_bytes(gzip.compress("".join(lines[90:]).encode()))
     (folder / "new.jsonl").write_text('{"text": "the left knee"}\n{"text": "an eye"}\n')
     train = read(folder / "train.jsonl.gz")
-    labelry.Tagger(n_jobs=1).fit_dataset(train).save(folder / "tagger.labelry")
-    tree = labelry.LinearLabelTree(depth=2, n_jobs=1).fit_dataset(train)
+    labelry.Tagger(n_jobs=1).fit(train).save(folder / "tagger.labelry")
+    tree = labelry.LinearLabelTree(depth=2, n_jobs=1).fit(train)
     tree.save(folder / "linear-tree.labelry")
-    labelry.Moments(n_topics=2, n_jobs=1).fit_dataset(train).save(folder / "moments.labelry")
+    labelry.Moments(n_topics=2, n_jobs=1).fit(train).save(folder / "moments.labelry")
     X = labelry.TextFeatures(min_df=1).fit_transform(train.texts)
     write(labelry.Dataset(train.Y, X), folder / "train.txt.gz")
     return folder

@@ -17,7 +17,7 @@ import pytest
 
 from labelry.cli import options
 from labelry.data import read
-from labelry.systems import load, system_class
+from labelry.estimators import load, system_class
 
 # A test that runs in the background may have inherited that interrupts are ignored.
 LABELRY = """
@@ -146,17 +146,26 @@ def test_interrupted_while_reading(folder: Path, command: list[str]) -> None:
     ("compute", "command"),
     [
         ("labelry.data.read", ["stats", "rows.jsonl"]),
-        ("labelry.systems.load", ["tree", "model"]),
+        ("labelry.estimators.load", ["tree", "model"]),
         (
-            "labelry.estimator.LabelRanker.fit_dataset",
+            "labelry.estimators.base.LabelRanker._fit",
             ["train", "rows.jsonl", "--out", "new", "--system", "knn"],
         ),
-        ("labelry.estimator.LabelRanker.fit_dataset", ["embed", "rows.jsonl", "--out", "v.npy"]),
-        ("labelry.systems.tuning.tune", ["tune", "rows.jsonl", "--system", "knn", "--out", "new"]),
-        ("labelry.evaluation.evaluate", ["evaluate", "model", "rows.jsonl"]),
+        (
+            "labelry.estimators.base.LabelRanker._fit",
+            ["embed", "rows.jsonl", "--out", "v.npy"],
+        ),
+        (
+            "labelry.evaluation.tuning.tune",
+            ["tune", "rows.jsonl", "--system", "knn", "--out", "new"],
+        ),
+        ("labelry.evaluation.evaluate.evaluate", ["evaluate", "model", "rows.jsonl"]),
         ("labelry.report.page.report_page", ["report", "model", "rows.jsonl", "--out", "r.html"]),
-        ("labelry.estimator.LabelRanker.topk_ids", ["predict", "model", "rows.jsonl", "-o", "p"]),
-        ("labelry.estimator.LabelRanker.similar_labels", ["similar", "model", "x"]),
+        (
+            "labelry.estimators.base.LabelRanker.topk_ids",
+            ["predict", "model", "rows.jsonl", "-o", "p"],
+        ),
+        ("labelry.estimators.base.LabelRanker.similar_labels", ["similar", "model", "x"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -226,7 +235,7 @@ def test_interrupted_comparison_leaves_no_process_and_no_file(folder: Path) -> N
     before = files_in(folder)
     process = start(folder, "compare", "rows.jsonl", "--systems", "fast,balanced,best")
     temporary = folder.parent / "tmp"
-    wait_for(process, lambda: bool(list(temporary.glob("labelry-*/b.jsonl"))))  # before training
+    wait_for(process, lambda: bool(list(temporary.glob("labelry-*/test.jsonl"))))  # before training
     assert "labelry: interrupted; " in interrupted(process)
     assert files_in(folder) == before
 

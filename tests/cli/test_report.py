@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from labelry import modelfile
 from labelry.cli.app import app
 from labelry.errors import DataError, ModelError
+from labelry.storage import modelfile
 
 WORDS = {"cat": "cat purrs whiskers", "dog": "dog barks bone", "fish": "fish swims water"}
 

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from labelry.data.formats import FORMATS, check_format, format_of_suffix, recognise
+from labelry.data import read
+from labelry.data.formats import FORMATS, format_of_suffix, recognise
 from labelry.errors import DataError
 
 
@@ -190,4 +191,4 @@ def test_suffix(name, format):
 
 def test_unknown_format_lists_the_known():
     with pytest.raises(ValueError, match=r"one of xc, svmlight, npz, jsonl, .*; got 'json'"):
-        check_format("json")
+        read("some.json", "json")

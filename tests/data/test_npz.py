@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from scipy.sparse import coo_array, csr_array, csr_matrix
+from scipy.sparse import csr_array
 
 from labelry.data.dataset import Dataset
-from labelry.data.npz import read_npz, read_npz_pair, write_npz
+from labelry.data.npz import read_npz, write_npz
 from labelry.errors import DataError
 
 X = csr_array(np.array([[0, 1.5, 0], [0, 0, 0], [-2, 0, 1e-20], [0, 3, 0]], np.float32))
@@ -76,31 +75,6 @@ def test_unsorted_and_wide_arrays_become_canonical(tmp_path: Path) -> None:
     np.savez(tmp_path / "wide.npz", **parts)
     expected = csr_array(np.array([[1, 0, 0, 0, 2]], np.float32))
     assert_csr_equal(read_npz(tmp_path / "wide.npz").Y, expected)
-
-
-@pytest.mark.parametrize("kind", [csr_array, csr_matrix])
-@pytest.mark.parametrize("compressed", [False, True])
-def test_pair_of_scipy(tmp_path: Path, kind: type, compressed: bool) -> None:
-    scipy.sparse.save_npz(tmp_path / "x.npz", kind(X.astype(np.float64)), compressed=compressed)
-    scipy.sparse.save_npz(tmp_path / "y.npz", kind(Y.astype(bool)), compressed=compressed)
-    data = read_npz_pair(tmp_path / "x.npz", tmp_path / "y.npz")
-    assert_csr_equal(data.X, X)
-    assert_csr_equal(data.Y, Y)
-
-
-def test_illegal_pairs(tmp_path: Path) -> None:
-    scipy.sparse.save_npz(tmp_path / "x.npz", X)
-    scipy.sparse.save_npz(tmp_path / "short.npz", Y[:3])
-    scipy.sparse.save_npz(tmp_path / "coo.npz", coo_array(Y))
-    np.savez(tmp_path / "other.npz", a=np.arange(3))
-    for name, message in (
-        ("short", "found 3 rows of labels, expected 4"),
-        ("coo", "found a sparse matrix of format 'coo', expected 'csr'"),
-        ("other", "found a sparse matrix of format 'none', expected 'csr'"),
-        ("missing", "cannot be read: No such file"),
-    ):
-        with pytest.raises(DataError, match=f"{name}.npz: {message}"):
-            read_npz_pair(tmp_path / "x.npz", tmp_path / f"{name}.npz")
 
 
 def parts_of_valid() -> dict[str, np.ndarray]:

@@ -12,13 +12,13 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 
-from labelry import replacing, sealed
 from labelry.data import Dataset, TextFeatures, read, write
 from labelry.data import files as files_module
 from labelry.data.npz import write_npz
 from labelry.data.shard_writer import write_shards
 from labelry.data.shards import open_shards
 from labelry.errors import DataError
+from labelry.storage import replacing, sealed
 
 ROWS = 300
 

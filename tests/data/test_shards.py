@@ -11,12 +11,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import random_array
 
-from labelry import sealed
 from labelry.data import Dataset, read, read_blocks, recognise, write
 from labelry.data.shard_writer import write_shards
 from labelry.data.shards import Shards, open_shards
 from labelry.errors import DataError, MemoryBudgetError
 from labelry.linalg.rows import Rows
+from labelry.storage import sealed
 
 N, D, C = 211, 31, 17
 SHARD = 4000

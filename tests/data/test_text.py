@@ -286,6 +286,8 @@ def test_chunks_and_threads_do_not_change_the_result(settings, n_jobs, monkeypat
     assert cut.idf_.tobytes() == whole.idf_.tobytes()
     assert_same_bytes(cut.transform(texts), X)
     assert set(threads) == {n_jobs}
+    assert_same_bytes(cut.transform(texts, n_jobs=2), X)
+    assert threads[-1] == 2
 
 
 def test_max_features_do_not_depend_on_chunks(monkeypatch):

@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose
 from scipy.linalg import eigh, subspace_angles
 from scipy.sparse import csr_array, random_array
 
-from labelry.embeddings import cca, compressed_sensing, pca, plst, rembrandt, updated_rembrandt
+from labelry.embeddings.comparisons import cca, compressed_sensing, pca, plst
+from labelry.embeddings.rembrandt import rembrandt, updated_rembrandt
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 

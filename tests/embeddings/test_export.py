@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labelry.embeddings import export_embedding
+from labelry.embeddings.export import export_embedding
 from labelry.errors import DataError
 
 V = np.array([[0.5, -1.25], [3e-7, 2.0]], dtype=np.float32)

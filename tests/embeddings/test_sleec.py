@@ -1,154 +1,188 @@
-"""Neighbours, SVP and regressors of SLEEC against plain dense computations."""
+"""SLEEC: learners, their neighbours and the ensemble, against plain computations."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import minimize
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array, issparse, random_array
 
-from labelry.embeddings.sleec import (
-    neighbour_gram,
-    regress,
-    subtract_inner_products,
-    svp,
+from labelry.checks import StoredCheck
+from labelry.embeddings.sleec import LocalNeighbours, largest_weights
+from labelry.errors import MemoryBudgetError
+from labelry.estimators.local import SLEEC
+from labelry.storage.values import pack, unpack
+
+
+def grouped(n: int = 600, n_groups: int = 120, seed: int = 0) -> tuple[csr_array, csr_array]:
+    """Each row is of one of many small groups, which has three words and two labels of its own."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, n_groups, n)
+    words = np.concatenate([3 * group + i for i in range(3)])
+    rows = np.tile(np.arange(n), 3)
+    X = csr_array((np.ones(3 * n, np.float32), (rows, words)), shape=(n, 3 * n_groups))
+    X = X + 0.3 * random_array(X.shape, density=0.01, rng=rng, format="csr", dtype=np.float32)
+    labels = np.concatenate([2 * group, 2 * group + 1])
+    Y = csr_array((np.ones(2 * n, np.float32), (np.tile(np.arange(n), 2), labels)))
+    return csr_array(X), Y
+
+
+X, Y = grouped()
+TRAIN, TEST = slice(0, 480), slice(480, 600)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"n_clusters": 5},
+        {"n_clusters": 3, "l1": 0.3},
+        {"n_clusters": 2, "n_learners": 1, "keep_weights": 1.0},
+    ],
 )
+def test_learns_labels_with_few_rows_each(parameters) -> None:
+    model = SLEEC(**parameters).fit(X[TRAIN], Y[TRAIN])
+    assert model.score(X[TEST], Y[TEST]) > 0.9
+    labels, scores = model.topk_ids(X[TEST], 2)
+    assert np.diff(scores, axis=1).max() <= 1e-6
+    assert scores.max() <= 1 + 1e-5
+    assert model.errors_.shape == (len(model.learners_), parameters.get("n_clusters", 1))
+    assert (model.errors_ < 0.6).all()
+    full = model.score_all(X[TEST])
+    assert_allclose(np.take_along_axis(full, labels, axis=1), scores, atol=1e-5)
 
 
-def random_labels(n: int = 80, c: int = 40, seed: int = 0) -> csr_array:
-    Y = random_array((n, c), density=0.08, rng=seed, format="csr", dtype=np.float32)
-    Y.data[:] = 1
-    return Y
+def test_dense_and_sparse_features_agree() -> None:
+    options = {"n_clusters": 2, "n_learners": 2, "keep_weights": 1.0, "n_jobs": 1}
+    sparse = SLEEC(**options).fit(X, Y).score_all(X[:50])
+    dense = SLEEC(**options).fit(X.toarray(), Y).score_all(X[:50].toarray())
+    assert np.mean(np.abs(sparse - dense) > 0.05) < 0.01
 
 
-Y = random_labels()
-DENSE = Y.toarray() / np.maximum(np.linalg.norm(Y.toarray(), axis=1, keepdims=True), 1)
+def test_each_learner_holds_every_row_once_in_balanced_clusters() -> None:
+    model = SLEEC(n_clusters=7, n_learners=3).fit(X, Y)
+    assert len(model.learners_) == 3
+    for learner in model.learners_:
+        assert_array_equal(np.sort(learner.rows), np.arange(600))
+        sizes = np.diff(learner.row_bounds)
+        assert sizes.max() <= 2 * sizes.min()
+        assert learner.centres.shape == (X.shape[1], 7)
+        for c in range(7):
+            cluster = learner.cluster(c)
+            rows = learner.rows[learner.row_bounds[c] : learner.row_bounds[c + 1]]
+            assert_array_equal(cluster.features, np.unique(X[rows].indices))
+            assert cluster.points.shape == (sizes[c], 100)
+    assert not np.array_equal(model.learners_[0].rows, model.learners_[1].rows)
 
 
-@pytest.mark.parametrize("n_neighbors", [1, 5, 1000])
-def test_neighbour_gram(n_neighbors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labelry.embeddings.sleec._BLOCK_BYTES", 4 * 80 * 9)  # 9 rows a block
-    G = neighbour_gram(Y, n_neighbors)
-    S = DENSE @ DENSE.T
-    pairs = np.zeros(S.shape, dtype=bool)
-    nearest = np.argsort(-S, axis=1, kind="stable")[:, :n_neighbors]
-    np.put_along_axis(pairs, nearest, True, axis=1)
-    if n_neighbors == 1:  # ties: a row may have a twin before it
-        assert (np.diff(G.indptr) >= (np.diff(Y.indptr) > 0)).all()
-    else:
-        float_ties = np.abs(G.toarray() - np.where((pairs | pairs.T), S, 0)) > 1e-5
-        # Where rounding breaks ties differently the numbers of pairs still agree.
-        assert float_ties.mean() < 0.02
-    stored = G.toarray() != 0
-    assert_array_equal(stored, stored.T)
-    assert_allclose(G.toarray()[stored], S[stored], atol=1e-6)
+def test_a_plain_computation_of_one_learner() -> None:
+    """Algorithm 2 with all weights, from what the model stores."""
+    model = SLEEC(n_clusters=3, n_learners=1, n_neighbors=4, embedding_dim=10).fit(X, Y)
+    (learner,) = model.learners_
+    unit = X.toarray() / np.linalg.norm(X.toarray(), axis=1, keepdims=True)
+    got = model.score_all(X[:20])
+    for i in range(20):
+        c = int(np.argmax(unit[i] @ learner.centres.toarray()))
+        features, coef, intercept, points, scale = learner.cluster(c)
+        z = (unit[i, features] @ coef.toarray() + intercept) * scale
+        cosine = points @ (z / np.linalg.norm(z))
+        near = np.argsort(-cosine)[:4]
+        weights = np.exp(15 * (cosine[near] - 1))
+        rows = learner.rows[learner.row_bounds[c] + near]
+        assert_allclose(got[i], weights / weights.sum() @ Y.toarray()[rows], atol=1e-4)
 
 
-def test_all_pairs_that_share_a_label_when_there_are_enough_neighbours() -> None:
-    G = neighbour_gram(Y, 80)
-    assert_allclose(G.toarray(), DENSE @ DENSE.T, atol=1e-6)
+def test_an_l1_penalty_stores_sparse_embeddings() -> None:
+    plain, sparse = (SLEEC(l1=l1, embedding_dim=20).fit(X, Y).learners_[0] for l1 in (0.0, 0.5))
+    assert not issparse(plain.points)
+    assert issparse(sparse.points)
+    assert sparse.points.nnz < 0.7 * np.count_nonzero(plain.points)
 
 
-def test_rows_without_labels_have_no_neighbours() -> None:
-    G = neighbour_gram(csr_array(np.array([[1, 0], [0, 0], [1, 1]], np.float32)), 5)
-    assert_array_equal(np.diff(G.indptr), [2, 0, 2])
+def test_blocks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = SLEEC(n_clusters=3, n_learners=2, n_neighbors=5).fit(X, Y)
+    whole = model.topk_ids(X, 3)
+    monkeypatch.setattr("labelry.embeddings.sleec._BLOCK_BYTES", 8 * 5 * 2 * 50)
+    ids, scores = model.topk_ids(X, 3)
+    assert_array_equal(ids, whole[0])
+    assert_allclose(scores, whole[1], atol=1e-5)
 
 
-def test_subtract_inner_products() -> None:
-    G = neighbour_gram(Y, 7)
-    Z = np.random.default_rng(0).standard_normal((80, 5)).astype(np.float32)
-    out = np.empty_like(G.data)
-    subtract_inner_products(G.indptr, G.indices, G.data, Z, out, 0, 30)
-    subtract_inner_products(G.indptr, G.indices, G.data, Z, out, 30, 80)
-    rows, columns = G.nonzero()
-    assert_allclose(out, G.data - (Z @ Z.T)[rows, columns], atol=1e-5)
+@pytest.mark.parametrize(
+    ("A", "B", "parameters"),
+    [
+        (X[:50], np.zeros((50, 3)), {}),  # no label on any row
+        (X[:50], np.ones((50, 3)), {"n_clusters": 2}),  # every label on every row
+        (np.zeros((6, 4)), np.eye(6, 4), {"n_clusters": 3}),  # no features; rows without labels
+        (csr_array((6, 4)), np.eye(6, 4), {"n_clusters": 3}),
+        (np.ones((5, 2)), np.eye(5, 9), {"n_clusters": 5}),  # one row a cluster; unused labels
+        (np.ones((5, 2)), np.eye(5, 9), {"n_clusters": 50, "l1": 0.5}),  # more than rows
+        (np.ones((1, 1)), np.ones((1, 2)), {}),  # one row
+        (np.ones((4, 1)), np.ones((4, 1)), {"n_learners": 3}),  # one label
+    ],
+)
+def test_odd_data_gives_finite_scores(A, B: np.ndarray, parameters) -> None:
+    model = SLEEC(**parameters).fit(A, csr_array(B))
+    labels, scores = model.predict_topk(A, k=2)
+    assert np.isfinite(scores[labels >= 0]).all()
+    assert not np.isnan(scores).any()
+    assert (scores[labels < 0] == -np.inf).all()
+    assert (labels >= 0).any() == B.any()
 
 
-def dense_svp(G: np.ndarray, pairs: np.ndarray, k: int, n_steps: int) -> list[float]:
-    """Sub-routine 3 to the letter; the objective after each step, relative to zero."""
-    M = np.zeros_like(G)
-    objective = []
-    for _ in range(n_steps):
-        values, U = np.linalg.eigh(M + np.where(pairs, G - M, 0))
-        values, U = np.maximum(values[-k:], 0), U[:, -k:]
-        M = (U * values) @ U.T
-        objective.append((np.where(pairs, G - M, 0) ** 2).sum() / (G**2).sum())
-    return objective
+def test_missing_neighbours_add_no_labels() -> None:
+    """Clusters of one row and a hundred neighbours: the labels are those of the one row."""
+    model = SLEEC(n_clusters=4, n_learners=1).fit(np.eye(4), csr_array(np.eye(4)))
+    labels, scores = model.topk_ids(np.eye(4), 2)
+    assert_array_equal(labels, [[0, -1], [1, -1], [2, -1], [3, -1]])
+    assert_allclose(scores[:, 0], 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_svp_is_the_dense_algorithm_where_the_subspace_is_everything(n_jobs: int) -> None:
-    G = neighbour_gram(Y, 10)
-    expected = dense_svp(G.toarray().astype(float), G.toarray() != 0, 40, 8)
-    rng = np.random.default_rng(0)
-    # [U, R U] has 2 k = n columns: the projection is exact.
-    Z, errors = svp(G, 40, max_steps=8, tolerance=0, rng=rng, n_jobs=n_jobs)
-    assert_allclose(errors[1:], expected, atol=1e-5)
-    residual = np.where(G.toarray() != 0, G.toarray() - Z @ Z.T, 0)
-    assert_allclose((residual**2).sum() / (G.data**2).sum(), errors[-1], rtol=1e-4)
+def test_largest_weights() -> None:
+    W = np.arange(-10, 10, dtype=np.float32).reshape(4, 5)
+    kept = largest_weights(W, 0.25)
+    assert sorted(kept.data.tolist()) == [-10, -9, -8, 8, 9]
+    assert_array_equal(largest_weights(W, 1.0).toarray(), W)
 
 
-@pytest.mark.parametrize("k", [1, 3, 10])
-def test_svp_objective_falls_at_each_step_to_that_of_the_dense_algorithm(k: int) -> None:
-    G = neighbour_gram(Y, 10)
-    Z, errors = svp(G, k, max_steps=200, tolerance=0, rng=np.random.default_rng(0))
-    assert Z.shape[1] <= k
-    assert (np.diff(errors) <= 1e-6).all()
-    expected = dense_svp(G.toarray().astype(float), G.toarray() != 0, k, 200)
-    assert errors[-1] <= 1.05 * expected[-1] + 1e-4
+def test_too_little_memory_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labelry.memory.available", lambda: 10)
+    with pytest.raises(MemoryBudgetError, match=r"SLEEC with 1 learners.*keep_weights=0\.1"):
+        SLEEC().fit(X, Y)
 
 
-def test_svp_recovers_a_gram_matrix_of_low_rank() -> None:
-    Z = np.random.default_rng(1).standard_normal((50, 3)).astype(np.float32)
-    found = svp(csr_array(Z @ Z.T), 3, max_steps=50, tolerance=0, rng=np.random.default_rng(0))
-    assert_allclose(found.vectors @ found.vectors.T, Z @ Z.T, atol=1e-3)
+def test_errors_name_the_parameter() -> None:
+    for parameters, message in (
+        ({"embedding_dim": 0}, "embedding_dim must be at least 1, got 0"),
+        ({"n_clusters": 0}, "n_clusters must be at least 1, got 0"),
+        ({"regularization": -1}, "regularization must be at least 0, got -1"),
+        ({"keep_weights": 0}, "keep_weights must be above 0 and at most 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SLEEC(**parameters).fit(X, Y)
 
 
-@pytest.mark.parametrize("n", [1, 3])
-def test_svp_of_nothing_and_of_one(n: int) -> None:
-    Z, errors = svp(csr_array((n, n), dtype=np.float32), 5, rng=np.random.default_rng(0))
-    assert not Z.any()
-    assert errors.tolist() == [0.0]
-    Z, _ = svp(csr_array(np.eye(n, dtype=np.float32)), 5, rng=np.random.default_rng(0))
-    assert_allclose(Z @ Z.T, np.eye(n), atol=1e-5)
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("learners.1.rows", 600, "rows must be from 0 to 599"),
+        ("learners.1.row_bounds", 601, "row_bounds must rise from 0 to 600"),
+        ("learners.0.features", 360, "features must be from 0 to 359"),
+        ("labels.indices", 240, "labels.indices must be from 0 to 239"),
+    ],
+)
+def test_damaged_learners_are_refused(name: str, value: int, message: str) -> None:
+    model, arrays = SLEEC(n_clusters=3, n_learners=2, embedding_dim=4).fit(X, Y), {}
+    packed = pack(model.fitted_, "it", arrays)
+    sizes = {"n_features": X.shape[1], "n_labels": Y.shape[1]}
 
+    def read() -> LocalNeighbours:
+        return unpack(LocalNeighbours, packed, "it", arrays, dict(sizes), StoredCheck())
 
-def test_regress_without_l1_is_ridge_in_units_of_a_row() -> None:
-    rng = np.random.default_rng(0)
-    X, Z = (rng.standard_normal((30, m)).astype(np.float32) for m in (6, 2))
-    V, P = regress(X, Z, regularization=0.5)
-    r = 0.5 * (X**2).sum() / 30
-    A, B = X - X.mean(axis=0), Z - Z.mean(axis=0)
-    expected = np.linalg.solve(A.T @ A + r * np.eye(6), A.T @ B)
-    assert_allclose(V.coef, expected, atol=1e-4)
-    assert_allclose(P, A @ expected + Z.mean(axis=0), atol=1e-4)
-
-
-def test_admm_minimises_equation_5() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((12, 4)).astype(np.float32)
-    Z = rng.standard_normal((12, 1)).astype(np.float32)
-    r, mu = 0.1 * (X**2).sum() / 12, 0.3 * np.sqrt((Z**2).mean())
-
-    def objective(parameters: np.ndarray, smooth: float = 1e-10) -> float:
-        P = X @ parameters[:4] + parameters[4]
-        fit = ((Z[:, 0] - P) ** 2).sum() / 2 + r / 2 * (parameters[:4] ** 2).sum()
-        return float(fit + mu * np.sqrt(P**2 + smooth).sum())
-
-    V, alpha = regress(X, Z, regularization=0.1, l1=0.3, n_steps=500)
-    found = objective(np.append(V.coef[:, 0], V.intercept))
-    best = minimize(objective, np.zeros(5), method="Powell", options={"xtol": 1e-8, "ftol": 1e-12})
-    assert found == pytest.approx(best.fun, rel=1e-3)
-    assert_allclose(alpha, V(X), atol=1e-2)  # the constraint holds in the end
-
-
-def test_more_l1_leaves_fewer_entries() -> None:
-    rng = np.random.default_rng(0)
-    X, Z = (rng.standard_normal((40, m)).astype(np.float32) for m in (8, 5))
-    densities = [
-        np.mean(regress(X, Z, regularization=0.1, l1=l1)[1] != 0) for l1 in (0.0, 0.2, 0.5, 100.0)
-    ]
-    assert densities[0] == 1.0
-    assert densities[3] == 0.0
-    assert densities == sorted(densities, reverse=True)
+    assert_array_equal(read().topk(X, 2)[0], model.topk_ids(X, 2)[0])
+    with pytest.raises(ValueError, match="learners must be there, as many as errors has rows"):
+        unpack(LocalNeighbours, packed | {"learners": []}, "it", arrays, sizes, StoredCheck())
+    arrays[f"it.{name}"] = arrays[f"it.{name}"].copy()
+    arrays[f"it.{name}"][-1] = value
+    with pytest.raises(ValueError, match=message):
+        read()

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
-from labelry.embeddings import joint_kernels, violations
+from labelry.embeddings import violations
 from labelry.embeddings.violations import LabelViolations, Paths, TreeViolations, warp_weights
 
 N, C, K = 40, 9, 4
@@ -96,7 +96,7 @@ def test_warp_estimates_the_rank(rng: np.random.Generator) -> None:
     found, weights = np.empty(4000, dtype=np.int32), np.empty(4000, dtype=np.float32)
     ptr = np.arange(4001, dtype=np.int32)
     true = np.full(4000, c - 1, dtype=np.int32)
-    joint_kernels.sampled_negatives(S, ptr, true, draws, 7, found, weights, 0, 4000)
+    violations.sampled_negatives(S, ptr, true, draws, 7, found, weights, 0, 4000)
     assert (found[weights > 0] < v).all()
     assert weights.mean() == pytest.approx(c / v, rel=0.06)
     assert_allclose(np.bincount(found, minlength=v) / 4000, 1 / v, atol=0.02)

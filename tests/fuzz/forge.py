@@ -24,15 +24,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labelry import memory, modelfile
+from labelry import memory
 from labelry.errors import ModelError
-from labelry.estimator import LabelRanker
-from labelry.systems import system_class
+from labelry.estimators import system_class
+from labelry.estimators.base import LabelRanker
+from labelry.storage import modelfile
 
 MOST_GROWTH = 500 << 20  # bytes of memory
 K = 3
 ODD: list[Any] = [None, True, -1, 0, 3, 2**31 - 1, 2**31, 2**70, 0.5, 1e300, "", "x", [], [[]], {}]
-ODD += [[-1], [1, 2], {"__kind__": "array", "name": "x"}, {"__kind__": "Choice", "fields": {}}]
+ODD += [[-1], [1, 2], {"is": "array"}, {"is": "Choice"}]
 DTYPES = ["bool", "int8", "uint64", "int64", "float16", "float32", "float64"]
 
 

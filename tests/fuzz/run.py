@@ -23,9 +23,9 @@ import atheris
 
 READERS = [
     "labelry.data",
-    "labelry.modelfile",
-    "labelry.sealed",
-    "labelry.state",
+    "labelry.storage.modelfile",
+    "labelry.storage.sealed",
+    "labelry.storage.values",
     "labelry.trees.hierarchy",
 ]
 PACKAGE = Path(*find_spec("labelry").submodule_search_locations)

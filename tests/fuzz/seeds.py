@@ -19,10 +19,10 @@ import zstandard
 from scipy.sparse import csr_array
 from targets import pack_files
 
-from labelry.baselines import OneVsRest
 from labelry.data import Dataset, write
 from labelry.data.shard_writer import write_shards
-from labelry.systems.tagger import Tagger
+from labelry.estimators.baselines import OneVsRest
+from labelry.estimators.tagging import Tagger
 
 CORPUS = Path(__file__).parent / "corpus"
 TEXTS = ["knee pain", "arm broken", "knee swollen", "arm pain"] * 3

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from labelry import modelfile, sealed
 from labelry.data import Dataset, read, read_blocks
 from labelry.data.names import read_names
 from labelry.data.shards import MANIFEST, open_shards, shard_name
 from labelry.data.streams import open_input
 from labelry.errors import DataError, LabelryError, ModelError
-from labelry.estimator import LabelRanker
-from labelry.systems.registry import load
+from labelry.estimators.base import LabelRanker
+from labelry.estimators.registry import load
+from labelry.storage import modelfile, sealed
 from labelry.trees.hierarchy import hierarchy_tree, read_hierarchy
 
 _SECTION = re.compile(rb"^%%% ([a-z.\d-]+)\n", re.MULTILINE)

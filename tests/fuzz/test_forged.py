@@ -33,7 +33,7 @@ ODD = [
     [[]],
     {},
 ]
-ODD += [{"__kind__": "array", "name": "x"}, {"__kind__": []}, {"__kind__": "Choice", "fields": {}}]
+ODD += [{"is": "array"}, {"is": []}, {"is": "Choice"}]
 
 
 @pytest.mark.slow

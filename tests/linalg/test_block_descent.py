@@ -53,6 +53,6 @@ def test_the_same_weights_as_in_memory(loss, memory: int, n_jobs: int) -> None:
         signs[:, : group.last - group.first] += 2 * (T.toarray() > 0)[:, group.first : group.last]
         W = np.zeros((16, LANES), dtype=np.float32)
         csr = (X.indptr, X.indices, X.data)
-        settings = (*OPTIONS.values(), group.seed)
-        dual_descent.descend(loss, *csr, signs, energy, *settings, W)
+        given = dual_descent.Problem(*csr, signs, energy, OPTIONS["C"], OPTIONS["tolerance"])
+        dual_descent.descend(loss, given, OPTIONS["max_sweeps"], group.seed, W)
         assert_array_equal(found[number], W)

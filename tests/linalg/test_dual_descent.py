@@ -9,6 +9,7 @@ from scipy.sparse import csr_array, random_array
 
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import (
+    Problem,
     block_bounds,
     go_on,
     hinge_sweeps,
@@ -61,10 +62,10 @@ def test_the_kernel_is_the_plain_sweep() -> None:
     order = rows.copy()
     for _ in range(6):
         expected = plain_sweep(X, signs, energy, *theirs, active, state)
+        given = Problem(X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE)
         active, state, visits, last = hinge_sweeps(
-            X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE,
-            alpha, order, W, active, np.uint64(state), 1,
-        )  # fmt: skip
+            given, alpha, order, W, active, np.uint64(state), 1
+        )
         assert (active, state) == expected
         assert visits == last
         assert_array_equal(order, theirs[1])
@@ -91,7 +92,8 @@ def test_blocks_lead_to_the_same_optimum(loss, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(dual_descent, "BLOCK", size)
         W = np.zeros((13, LANES), dtype=np.float32)
         csr = (X.indptr, X.indices, X.data)
-        sweeps = dual_descent.descend(loss, *csr, signs, energy, C, 1e-3, 5000, 7, W)
+        given = Problem(*csr, signs, energy, C, 1e-3)
+        sweeps = dual_descent.descend(loss, given, 5000, 7, W)
         assert 1 < sweeps < 5000
         found.append(W)
     assert len(block_bounds(X.indptr)) > 3
@@ -104,12 +106,12 @@ def test_all_rows_are_visited_once_more_before_the_end() -> None:
     sweeps = new_sweeps(np.array([40, 20]), max_sweeps=100, seed=1)
     alpha, W = np.zeros((60, LANES), np.float32), np.zeros((13, LANES), np.float32)
     parts = np.arange(40, dtype=np.int32), np.arange(40, 60, dtype=np.int32)
-    given = (X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE, alpha)
+    given = Problem(X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE)
     active, more = [], True
     while more:
         active.append(sweeps.n_active.tolist())
         for block in np.flatnonzero(sweeps.n_active):
-            visit(sweeps, block, True, *given, parts[block], W)
+            visit(sweeps, block, True, given, alpha, parts[block], W)
         more = go_on(sweeps)
     assert active[0] == active[-1] == [40, 20]
     assert min(map(sum, active)) < 60
@@ -124,9 +126,8 @@ def test_more_rounds_are_nearer_to_the_optimum() -> None:
     for rounds, tolerance in ((1, 0.2), (2, 0.2), (None, 0.2), (None, 1e-3)):
         W = np.zeros((13, LANES), dtype=np.float32)
         csr = (X.indptr, X.indices, X.data)
-        made = dual_descent.descend(
-            "squared_hinge", *csr, signs, energy, C, tolerance, 5000, 7, W, rounds
-        )
+        given = Problem(*csr, signs, energy, C, tolerance)
+        made = dual_descent.descend("squared_hinge", given, 5000, 7, W, rounds)
         sweeps.append(made)
         found.append(W)
     errors = [np.linalg.norm(W - found[-1]) for W in found[:-1]]

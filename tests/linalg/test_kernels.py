@@ -173,7 +173,7 @@ def test_spans_partition(n: int, n_parts: int) -> None:
 def test_add_gram(index: type, n_jobs: int, weighted: bool) -> None:
     A, G = sparse(40, 30, index=index), np.ones((30, 30))
     weights = np.random.default_rng(2).random(40 if weighted else 0, dtype=np.float32)
-    tasks = [(A.indptr, A.indices, A.data, weights, G, *span) for span in spans(30, n_jobs)]
+    tasks = [(kernels.csr_parts(A), weights, G, *span) for span in spans(30, n_jobs)]
     run(kernels.add_gram, tasks, n_jobs)
     D = A.toarray().astype(np.float64)
     expected = D.T @ (D * weights[:, None] if weighted else D)
@@ -183,9 +183,9 @@ def test_add_gram(index: type, n_jobs: int, weighted: bool) -> None:
 @pytest.mark.parametrize("unit", [False, True])
 def test_append_column(index: type, unit: bool) -> None:
     A = sparse(40, 30, index=index)
-    parts = [np.empty(n, dtype) for n, dtype in ((41, index), (A.nnz + 40, index))]
-    parts.append(np.empty(A.nnz + 40, np.float32))
-    kernels.append_column(A.indptr, A.indices, A.data, 30, unit, *parts)
+    n = A.nnz + 40
+    parts = kernels.Csr(np.empty(41, index), np.empty(n, index), np.empty(n, np.float32))
+    kernels.append_column(kernels.csr_parts(A), 30, unit, parts)
     found = csr_array(tuple(parts[::-1]), shape=(40, 31))
     expected = A.toarray()
     if unit:

@@ -11,7 +11,7 @@ from labelry.data.dataset import Dataset
 from labelry.data.labels import indicator
 from labelry.report.examples import PER_KIND, Example, examples, marked, strong
 from labelry.report.measures import Ranked, rank
-from labelry.systems.explanation import Explanation
+from labelry.tagging.explanation import Explanation
 
 WORDS = {f"l{i}": f"word{i} term{i}" for i in range(12)}
 
@@ -26,7 +26,7 @@ def dataset(n: int, seed: int = 0) -> Dataset:
 
 @pytest.fixture(scope="module")
 def tagger() -> labelry.Tagger:
-    return labelry.Tagger(quality="fast", n_jobs=1).fit_dataset(dataset(200))
+    return labelry.Tagger(quality="fast", n_jobs=1).fit(dataset(200))
 
 
 def why(supporting: list, opposing: list) -> Explanation:

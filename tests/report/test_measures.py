@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 import labelry
 from labelry.data.dataset import Dataset
-from labelry.evaluation import evaluate
+from labelry.evaluation.evaluate import evaluate
 from labelry.metrics import (
     expected_calibration_error,
     inverse_propensity,
@@ -144,4 +144,4 @@ def test_the_spectrum_is_what_training_kept_or_that_of_the_vectors(data: Dataset
 def test_the_spectrum_of_a_tagger_is_that_of_its_embedding(data: Dataset) -> None:
     tagger = labelry.Tagger(n_jobs=1).fit(data.X, data.Y)
     values, _ = spectrum(tagger, None)  # type: ignore[misc]
-    assert_allclose(values, tagger.model_.retrievers_.embedding.spectrum_)
+    assert_allclose(values, tagger.fitted_.retrievers.embedding.spectrum)

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from labelry.metrics.matching import Matched, match
-from labelry.report.mistakes import FEWEST_ROWS, confusions, extremes, judged
+from labelry.report.mistakes import FEWEST_ROWS, confusions, extremes, first_r
 
 N_KNOWN = 8  # of 10 labels
 
@@ -85,6 +85,6 @@ def test_nothing_is_confused_where_all_is_right_or_nothing_is_said() -> None:
 
 
 def test_as_many_are_judged_as_are_true() -> None:
-    found = judged(match(csr_array([[1, 1, 0], [0, 0, 1], [0, 0, 0]]), [[2, 0], [2, 1], [0, 1]]))
+    found = first_r(match(csr_array([[1, 1, 0], [0, 0, 1], [0, 0, 0]]), [[2, 0], [2, 1], [0, 1]]))
     assert found.labels.tolist() == [[2, 0], [2, -1], [-1, -1]]
     assert found.hits.tolist() == [[False, True], [True, False], [False, False]]

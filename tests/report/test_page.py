@@ -16,8 +16,8 @@ from scipy.sparse import csr_array, eye_array
 import labelry
 from labelry.data.dataset import Dataset
 from labelry.data.labels import indicator
+from labelry.estimators import SYSTEMS, system_class
 from labelry.report.page import report_page
-from labelry.systems import SYSTEMS, system_class
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
@@ -99,7 +99,7 @@ ALL += ["confusion", "labels", "examples", "training"]
 
 @pytest.fixture(scope="module")
 def tagger() -> labelry.Tagger:
-    return labelry.Tagger(n_jobs=1).fit_dataset(texts(200), names=TITLES)
+    return labelry.Tagger(n_jobs=1).fit(texts(200), names=TITLES)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_a_training_that_is_not_known(
 
 
 def test_features_without_names_probabilities_vectors_or_explanations() -> None:
-    model = labelry.OneVsRest(n_jobs=1).fit_dataset(features(60))
+    model = labelry.OneVsRest(n_jobs=1).fit(features(60))
     page = page_of(model, features(60, seed=1), seed=3)
     assert set(ALL) - set(Outline(page).sections) == {
         "calibration",
@@ -186,21 +186,21 @@ def test_features_without_names_probabilities_vectors_or_explanations() -> None:
 
 
 def test_features_of_a_tagger_are_explained_by_number() -> None:
-    model = labelry.Tagger(quality="fast", n_jobs=1).fit_dataset(features(100))
+    model = labelry.Tagger(quality="fast", n_jobs=1).fit(features(100))
     assert re.search(r"feature \d [+−]\d", page_of(model, features(60, seed=1)))
 
 
 def test_one_label() -> None:
     ones = csr_array(np.ones((20, 1), dtype=np.float32))
     data = Dataset(ones, X=features(20).X)
-    page = page_of(labelry.Rembrandt(embedding_dim=1, n_jobs=1).fit_dataset(data), data)
+    page = page_of(labelry.Rembrandt(embedding_dim=1, n_jobs=1).fit(data), data)
     assert "one label only" in left_out(page)["Accuracy against k"]
     assert "three labels" in left_out(page)["Label map"]
     assert "100.0 %" in page
 
 
 def test_rows_without_labels_and_a_single_row() -> None:
-    model = labelry.Rembrandt(embedding_dim=3, n_jobs=1).fit_dataset(features(60))
+    model = labelry.Rembrandt(embedding_dim=3, n_jobs=1).fit(features(60))
     none = Dataset(csr_array((4, 6), dtype=np.float32), X=features(4).X)
     page = page_of(model, none)
     assert left_out(page)["Examples"] == "no row has a label."
@@ -210,7 +210,7 @@ def test_rows_without_labels_and_a_single_row() -> None:
 
 
 def test_labels_never_seen_are_named_and_counted() -> None:
-    model = labelry.Rembrandt(embedding_dim=3, n_jobs=1).fit_dataset(features(60))
+    model = labelry.Rembrandt(embedding_dim=3, n_jobs=1).fit(features(60))
     old = features(40, seed=1)
     Y = np.hstack([np.zeros((40, 6)), old.Y.toarray()])  # labels 6 to 11 are new
     page = page_of(model, Dataset(csr_array(Y.astype(np.float32)), X=old.X))
@@ -232,9 +232,9 @@ def test_a_hundred_thousand_labels_stay_below_three_megabytes() -> None:
     Y = csr_array(eye_array(300, n, dtype=np.float32))
     X = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
     data = Dataset(Y, X=X)
-    model = labelry.Rembrandt(embedding_dim=4, decoder="least-squares", n_jobs=1).fit_dataset(data)
+    model = labelry.Rembrandt(embedding_dim=4, decoder="least-squares", n_jobs=1).fit(data)
     titles = {str(i): f"the long and winding description of the label number {i}" for i in range(n)}
-    page = page_of(model, data, titles=titles)
+    page = page_of(model, data, descriptions=titles)
     assert len(page.encode()) < 3_000_000
     assert "Of 100,000, the 60,000 most frequent labels are drawn" in page
 
@@ -242,7 +242,7 @@ def test_a_hundred_thousand_labels_stay_below_three_megabytes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_system(name: str) -> None:
-    model = system_class(name)(random_state=0, n_jobs=1).fit_dataset(texts(60))
+    model = system_class(name)(random_state=0, n_jobs=1).fit(texts(60))
     outline = Outline(page_of(model, texts(40, seed=1)))
     expected = {"headline", "accuracy", "by-frequency", "by-k", "labels", "examples"}
     assert expected <= set(outline.sections)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from labelry.errors import MissingExtraError
-from labelry.report.topic_picture import topic_picture
-from labelry.systems.moments import Moments
+from labelry.estimators.moments import Moments
+from labelry.report.pictures import topic_picture
 
 TEXTS = ["cat kitten mat", "kitten cat", "ship sea sail", "sea ship"] * 5
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labelry.report.tree_picture import tree_picture
+from labelry.report.pictures import tree_picture
 from labelry.trees import Tree, random_tree
 
 

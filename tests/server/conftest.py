@@ -15,11 +15,11 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import labelry
-from labelry.estimator import LabelRanker
+from labelry.estimators.base import LabelRanker
 from labelry.server.app import create_app
 from labelry.server.protocol import GuardedProtocol
 from labelry.server.run import listen
-from labelry.server.settings import Settings
+from labelry.server.settings import ServerSettings
 
 WORDS = {
     "cat": "cat purrs whiskers",
@@ -81,7 +81,7 @@ def client_of(models: Models) -> Iterator[Callable[..., TestClient]]:
 
         @cache
         def start(model: str, **settings: Any) -> TestClient:
-            app = create_app(Settings(models[model], **settings))
+            app = create_app(ServerSettings(models[model], **settings))
             return stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
         yield start
@@ -94,13 +94,13 @@ def address_of(models: Models) -> Iterator[Callable[..., str]]:
 
         @cache
         def start(model: str, **settings: Any) -> str:
-            return stack.enter_context(_listening(Settings(models[model], **settings)))
+            return stack.enter_context(_listening(ServerSettings(models[model], **settings)))
 
         yield start
 
 
 @contextmanager
-def _listening(settings: Settings) -> Iterator[str]:
+def _listening(settings: ServerSettings) -> Iterator[str]:
     app = create_app(settings)
     with listen("127.0.0.1", 0) as listener:
         config = uvicorn.Config(app, http=GuardedProtocol, ws="none", log_config=None)

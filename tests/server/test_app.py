@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 import labelry
-from labelry.server import gate, reading, schemas
+from labelry.server import gate, questions, schemas
 
 Start = Callable[..., TestClient]
 
@@ -265,7 +265,7 @@ def test_the_first_error_ends_the_reading(wrong: Any) -> None:
 def test_rows_are_counted_before_they_are_looked_at(
     client_of: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_columns", lambda *_: pytest.fail("looked at"))
+    monkeypatch.setattr(questions, "_columns", lambda *_: pytest.fail("looked at"))
     answer = client_of("features").post("/v1/predict", json={"features": [{}] * 100_000})
     assert "1 to 256 rows, got 100000" in problem(answer, 422, "batch_size", "features")
 
@@ -319,7 +319,7 @@ def test_limits_of_size(client_of: Start) -> None:
 
 
 def test_limit_of_labels_in_an_answer(client_of: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_LABELS_PER_ROW", 2)
+    monkeypatch.setattr(questions, "_LABELS_PER_ROW", 2)
     client = client_of("texts", max_batch=3)
     assert len(predict(client, text=["a"] * 3, k=2)) == 3
     answer = client.post("/v1/predict", json={"text": ["a"] * 3, "k": 3})
@@ -405,8 +405,8 @@ def test_words_of_a_label(models: dict[str, Path], client_of: Start, name: str) 
     assert {word["word"] for word in found["supporting"]} & {"dog", "barks", "bone"}
     assert len(found["supporting"]) == 3
     # As the model's own weights, summed on the way to the label.
-    tree = model if name == "tree" else model.model_.retrievers_.tree
-    weights = np.asarray(tree.path_weights(1)[1].sum(axis=0)).ravel() / len(tree.roots_)
+    tree = model.fitted_ if name == "tree" else model.fitted_.retrievers.trees
+    weights = np.asarray(tree.path_weights(1)[1].sum(axis=0)).ravel() / len(tree.roots)
     for kind, order in (("supporting", -weights), ("opposing", weights)):
         best = np.sort(order)[: len(found[kind])]
         given = [abs(word["weight"]) for word in found[kind]]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labelry.server.answering import Question
 from labelry.server.batching import Batcher
 from labelry.server.metrics import Metrics
 from labelry.server.problems import Problem
+from labelry.server.questions import Question
 
 
 class Model:

@@ -20,7 +20,7 @@ from labelry.server import drawing
 from labelry.server.app import create_app
 from labelry.server.drawing import Drawing, encoded
 from labelry.server.served import fingerprint_of
-from labelry.server.settings import Settings
+from labelry.server.settings import ServerSettings
 
 POINTS = np.array([[0, 1], [0.5, 0.25], [1, 0]], dtype=np.float32)
 FOUND = LabelMap(POINTS, np.array([1, 0, 1], np.uint8), np.array([[1, -1, -1], [2, 0, -1]]))
@@ -75,7 +75,7 @@ def drawn(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> list[str]
 
 
 def test_the_map_is_drawn_once_and_kept(models: dict[str, Path], drawn: list[str]) -> None:
-    with TestClient(create_app(Settings(models["texts"]))) as client:
+    with TestClient(create_app(ServerSettings(models["texts"]))) as client:
         assert not drawn  # nobody has asked yet
         early = client.get("/v1/map")
         assert (early.status_code, early.headers["retry-after"]) == (503, "1")
@@ -92,7 +92,7 @@ def test_the_map_is_drawn_once_and_kept(models: dict[str, Path], drawn: list[str
 
 
 def test_the_page_has_the_map_drawn(models: dict[str, Path], drawn: list[str]) -> None:
-    with TestClient(create_app(Settings(models["texts"]))) as client:
+    with TestClient(create_app(ServerSettings(models["texts"]))) as client:
         client.get("/")
         assert client.get("/v1/map").status_code == 200
         assert len(drawn) == 1
@@ -103,7 +103,7 @@ def test_a_new_model_has_a_new_map(
 ) -> None:
     path = tmp_path / "model"
     labelry.load(models["texts"]).save(path)
-    app = create_app(Settings(path, poll=1000))
+    app = create_app(ServerSettings(path, poll=1000))
     with TestClient(app) as client:
         client.get("/v1/map")
         first = client.get("/v1/map").headers["etag"]
@@ -124,7 +124,7 @@ def test_what_cannot_be_drawn(
         raise RuntimeError("no map")
 
     monkeypatch.setattr(drawing, "_draw", fail)
-    with TestClient(create_app(Settings(models["texts"]))) as client:
+    with TestClient(create_app(ServerSettings(models["texts"]))) as client:
         client.get("/v1/map")
         answer = client.get("/v1/map")
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "no_map")

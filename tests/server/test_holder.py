@@ -20,7 +20,7 @@ import pytest
 
 import labelry
 from labelry.server.app import create_app
-from labelry.server.settings import Settings
+from labelry.server.settings import ServerSettings
 
 SECONDS = 20  # after which a test gives up waiting
 
@@ -40,7 +40,7 @@ def fit(first: str, path: Path) -> None:
 
 @asynccontextmanager
 async def running(path: Path) -> AsyncIterator[tuple[Any, Any]]:
-    app = create_app(Settings(path, poll=0.01))
+    app = create_app(ServerSettings(path, poll=0.01))
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labelry.server.label_search import LabelSearch
+from labelry.server.served import LabelSearch
 
 NAMES = ["Knee", "kneecap", "", "a\0b", "ab", "STRASSE", "knee knee", "🦉"]
 

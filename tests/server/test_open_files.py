@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from labelry.server.open_files import allow_connections, most_connections
+from labelry.server.protocol import allow_connections, most_connections
 
 
 @pytest.fixture

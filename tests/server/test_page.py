@@ -22,7 +22,7 @@ from labelry.report.label_map import LabelMap
 from labelry.server.app import create_app
 from labelry.server.drawing import encoded
 from labelry.server.run import listen
-from labelry.server.settings import Settings
+from labelry.server.settings import ServerSettings
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no Chromium without playwright")
 
@@ -77,7 +77,7 @@ def _tagger() -> Any:
 
 
 @contextmanager
-def _running(settings: Settings) -> Iterator[str]:
+def _running(settings: ServerSettings) -> Iterator[str]:
     with listen("127.0.0.1", 0) as listener:
         config = uvicorn.Config(
             create_app(settings), loop="asyncio", ws="none", log_level="warning"
@@ -103,7 +103,7 @@ def address_of(tagger_path: Path) -> Iterator[Callable[..., str]]:
 
         @cache
         def start(path: Path = tagger_path, **settings: Any) -> str:
-            return stack.enter_context(_running(Settings(path, **settings)))
+            return stack.enter_context(_running(ServerSettings(path, **settings)))
 
         yield start
 

@@ -17,7 +17,7 @@ from labelry.server import protocol
 from labelry.server.app import create_app
 from labelry.server.protocol import GuardedProtocol
 from labelry.server.run import listen
-from labelry.server.settings import Settings
+from labelry.server.settings import ServerSettings
 
 SECONDS = 20
 Start = Callable[..., str]
@@ -33,7 +33,7 @@ class Talk:
     port: int
 
     def __init__(self, model: Path, timeout: float = SECONDS) -> None:
-        app = create_app(Settings(model, timeout=timeout))
+        app = create_app(ServerSettings(model, timeout=timeout))
         config = uvicorn.Config(
             app, http=GuardedProtocol, ws="none", log_config=None, limit_concurrency=3
         )

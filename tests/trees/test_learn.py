@@ -10,7 +10,7 @@ from scipy.sparse import block_diag, csr_array
 from scipy.sparse.linalg import ArpackNoConvergence
 
 from labelry.linalg import spectral
-from labelry.trees import balanced_tree, confusion, random_tree, spectral_tree
+from labelry.trees import balanced_tree, random_tree, spectral_tree
 from labelry.trees.structure import Tree
 
 LEARNERS = ["random", "balanced", "sparse", "spectral"]
@@ -193,17 +193,6 @@ def test_no_confusion_at_all(limit: int, monkeypatch: pytest.MonkeyPatch) -> Non
     assert tree.summary().depth == 4
 
 
-def test_confusion() -> None:
-    Y = csr_array(np.array([[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 0, 0], [0, 0, 1], [0, 1, 0]]))
-    A = confusion(Y, [1, 1, 1, 2, -1, 2])
-    C = np.array([[0, 2, 0], [0, 1, 1], [0, 1, 0]])
-    expected = (C + C.T) / 2
-    np.fill_diagonal(expected, 0)
-    np.testing.assert_array_equal(A.toarray(), expected)
-    assert A.nnz == np.count_nonzero(expected)
-    spectral_tree(A, rng=rng(), n_jobs=1).check()
-
-
 def test_refusals() -> None:
     V = vectors(10)
     for options, reason in [
@@ -231,8 +220,3 @@ def test_refusals() -> None:
         spectral_tree(np.triu(np.ones((9, 9))), rng=rng())
     with pytest.raises(ValueError, match="A must not have negative or infinite entries, or NaN"):
         spectral_tree(-np.ones((9, 9)), rng=rng())
-    Y = csr_array(np.eye(3))
-    with pytest.raises(ValueError, match=r"predicted must have shape \(3,\), one per row"):
-        confusion(Y, [0, 1])
-    with pytest.raises(ValueError, match="predicted must be between -1 and 2; got 0 to 3"):
-        confusion(Y, [0, 1, 3])

@@ -11,8 +11,8 @@ from sklearn.svm import LinearSVC
 
 from labelry.linalg.rows import Rows
 from labelry.trees import Tree, random_tree
-from labelry.trees.linear_train import Again, gather_rows, large_weights, train_linear
-from labelry.trees.shallow import side_by_side
+from labelry.trees.learn import side_by_side
+from labelry.trees.linear_train import Again, Training, gather_rows, large_weights, train_linear
 from labelry.trees.sparse_weights import LEVELS, PackedWeights
 
 ONE_ROOT = np.zeros(1, dtype=np.int32)
@@ -26,9 +26,10 @@ def problem(n: int = 150, d: int = 40, n_labels: int = 50) -> tuple[csr_array, c
     return X, Y
 
 
-def train(X, Y, tree: Tree, roots=ONE_ROOT, **options) -> PackedWeights:
-    options = {"prune": 0.0, "tolerance": 1e-4, "max_sweeps": 3000, **options}
-    return train_linear(Rows(X, Y), tree, roots, rng=np.random.default_rng(0), **options)
+def train(X, Y, tree: Tree, roots=ONE_ROOT, again=None, n_jobs=1, **options) -> PackedWeights:
+    how = Training(**{"prune": 0.0, "tolerance": 1e-4, "max_sweeps": 3000, **options})
+    rows, rng = Rows(X, Y, n_jobs=n_jobs), np.random.default_rng(0)
+    return train_linear(rows, tree, roots, how, again=again, rng=rng)
 
 
 def linear_classifier(loss: str, C: float):

@@ -7,6 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
+from labelry.checks import StoredCheck
+from labelry.storage.values import pack, unpack
 from labelry.trees.row_trees import RowForest, cluster_tree, join_trees
 
 # Node 0 asks for feature 0, its right child (2) for feature 1 above one half.
@@ -100,3 +102,26 @@ def test_rows_that_are_all_alike(n_rows: int) -> None:
         leaf = tree.leaves(given).ravel()
         assert (leaf == leaf[0]).all()
         assert tree.left[leaf[0]] < 0
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    [
+        ("root", [5]),
+        ("left", [0, -1, 3, -1, -1]),  # a node is its own child
+        ("left", [1, -1, 4, -1, -1]),  # there is no right child
+        ("left", [1, -1, 5, -1, -1]),
+        ("left", [1, -1, 3, -1]),
+        ("bias", np.zeros(4, dtype=np.float32)),
+    ],
+)
+def test_damage_is_found(name: str, damaged) -> None:
+    def read(forest: RowForest) -> None:
+        arrays: dict[str, np.ndarray] = {}
+        packed = pack(forest, "forest", arrays)
+        unpack(RowForest, packed, "forest", arrays, {"n_features": 2}, StoredCheck())
+
+    read(TREE)
+    values = damaged if name == "bias" else np.array(damaged, dtype=np.int32)
+    with pytest.raises(ValueError, match=f"{name}|n_nodes"):
+        read(TREE._replace(**{name: values}))

@@ -8,7 +8,8 @@ from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 
 from labelry.trees import Tree, random_tree
-from labelry.trees.shallow import _without, shallow_tree, side_by_side
+from labelry.trees.learn import shallow_tree, side_by_side
+from labelry.trees.structure import without_nodes
 
 
 def rng() -> np.random.Generator:
@@ -54,7 +55,8 @@ def test_labels_alone_are_children_of_the_root(n_alone: int) -> None:
 
 def test_children_take_the_place_of_a_node_left_out() -> None:
     tree = Tree.from_parents([-1, 0, 0, 1, 1, 2, 2], [-1, -1, -1, 0, 1, 2, 3], 4)
-    flat = _without(tree, np.array([False, True, False, False, False, False, False]))
+    keep = np.array([True, False, True, True, True, True, True])
+    flat = Tree.from_parents(*without_nodes(tree.parent, tree.label, keep), 4)
     assert_array_equal(flat.label, [-1, -1, 0, 1, 2, 3])
     assert_array_equal(flat.parent, [-1, 0, 0, 0, 1, 1])
 

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, random_array
 from scipy.special import expit
 
 from labelry.trees import Tree, random_tree
-from labelry.trees.shallow import side_by_side
+from labelry.trees.learn import side_by_side
 from labelry.trees.sparse_search import _least_margin, _score, search_forest
 from labelry.trees.sparse_weights import PackedWeights, join_chunks, pack_chunk
 

@@ -8,9 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, random_array
 
 from labelry.checks import StoredCheck
-from labelry.state import pack, unpack
 from labelry.trees import random_tree
-from labelry.trees.former_weights import SparseWeights
+from labelry.trees.linear import LinearTrees
 from labelry.trees.sparse_weights import (
     LEVELS,
     PackedWeights,
@@ -52,7 +51,7 @@ def test_chunks_hold_what_was_put_in(n_features: int) -> None:
     assert len(weights.weight) == len(weights.child) == weights.bucket[-1, 1]
     assert weights.child.dtype == weights.more.dtype == np.uint8
     assert weights.bucket.dtype == np.int32
-    weights.check_stored(StoredCheck(values=True), TREE, n_features)
+    weights.check_fits(StoredCheck(values=True), TREE, n_features)
 
 
 def test_weights_of_one_byte() -> None:
@@ -64,7 +63,7 @@ def test_weights_of_one_byte() -> None:
         assert_allclose(found.toarray(), W.toarray(), atol=0.51 * largest / LEVELS)
         if W.nnz:
             assert_allclose(found.max(), largest, rtol=1e-6)
-    weights.check_stored(StoredCheck(values=True), TREE, 50)
+    weights.check_fits(StoredCheck(values=True), TREE, 50)
 
 
 def test_weights_by_node() -> None:
@@ -120,10 +119,9 @@ def test_more_than_sixteen_bits_of_children() -> None:
     assert weights.child.tolist() == [n - 1]
 
 
-def test_can_be_saved() -> None:
+def test_can_be_saved(stored) -> None:
     weights, _ = random_weights()
-    arrays: dict[str, np.ndarray] = {}
-    again = unpack(pack(weights, "weights", arrays), arrays)
+    again = stored(weights)
     assert type(again) is PackedWeights
     for ours, theirs in zip(again, weights, strict=True):
         assert_array_equal(ours, theirs)
@@ -142,31 +140,11 @@ def test_can_be_saved() -> None:
         ("bits", lambda a: a + 1),
     ],
 )
-def test_damage_is_found(name: str, change) -> None:
+def test_damage_is_found(stored, name: str, change) -> None:
     weights, _ = random_weights()
     damaged = weights._replace(**{name: change(getattr(weights, name))})
     with pytest.raises(ValueError, match=f"{name}|shift|pointers|more"):
-        damaged.check_stored(StoredCheck(values=True), TREE, 50)
-
-
-def test_weights_of_former_models_stay_as_they_are() -> None:
-    """Slots of node 0: feature 3 with two children, none, feature 7 with one."""
-    tree = random_tree(2, branching=2, rng=np.random.default_rng(0))
-    former = SparseWeights(
-        bias=np.zeros(3, dtype=np.float32),
-        slot_start=np.array([0, 3, 3, 3]),
-        feature=np.array([3, -1, 7], dtype=np.int32),
-        entry_start=np.array([0, 2, 2, 3], dtype=np.int32),
-        child=np.array([0, 1, 1], dtype=np.uint16),
-        weight=np.array([0.1, 0.2, -0.3], dtype=np.float32),
-    )
-    former.check_stored(StoredCheck(values=True), tree, 9)
-    found = former.packed(tree, 9).chunk(tree, 0, 9).toarray()
-    expected = np.zeros((9, 2), dtype=np.float32)
-    expected[3], expected[7, 1] = [0.1, 0.2], -0.3
-    assert_array_equal(found, expected)
-    with pytest.raises(ValueError, match="feature"):
-        former._replace(feature=former.feature + 5).packed(tree, 9)
+        stored(LinearTrees(TREE, np.zeros(1, dtype=np.int32), damaged, 50, 10, True))
 
 
 def test_bits_of_features() -> None:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labelry.state import pack, unpack
 from labelry.trees.structure import Tree, ranges
 
 #        0
@@ -164,9 +163,8 @@ def test_what_are_no_parents(parent: list[int], label: list[int], reason: str) -
         Tree.from_parents(parent, label, 1)
 
 
-def test_a_tree_can_be_saved() -> None:
-    arrays: dict[str, np.ndarray] = {}
-    again = unpack(pack(SMALL, "tree", arrays), arrays)
+def test_a_tree_can_be_saved(stored) -> None:
+    again = stored(SMALL)
     assert isinstance(again, Tree)
     assert again.check().n_labels == 4
     np.testing.assert_array_equal(again.first_child, SMALL.first_child)

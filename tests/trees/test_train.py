@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, random_array
 
-from labelry.baselines import OneVsRest
+from labelry.estimators.baselines import OneVsRest
 from labelry.trees import Tree, random_tree
 from labelry.trees import train as training
 from labelry.trees.search import beam_search
@@ -112,32 +112,32 @@ def test_threads_change_nothing() -> None:
     assert np.abs(one.data).max() > 0
 
 
-def test_training_stops_when_the_judge_sees_no_gain() -> None:
+def test_training_stops_when_the_score_does_not_rise() -> None:
     X, Y = separable()
     tree = random_tree(9, branching=3, rng=np.random.default_rng(0))
     seen = []
 
-    def judge(weights) -> float:
+    def score(weights) -> float:
         seen.append(weights)
         return -abs(len(seen) - 2)  # the second epoch is the best
 
-    best = train_tree_loss(X, Y, tree, judge=judge, rng=np.random.default_rng(0)).weights
+    best = train_tree_loss(X, Y, tree, score=score, rng=np.random.default_rng(0)).weights
     assert best is seen[1]
     assert len(seen) == 2 + training._PATIENCE
 
 
-def test_a_start_that_the_judge_likes_best_is_kept() -> None:
+def test_a_start_with_the_best_score_is_kept() -> None:
     X, Y = separable()
     tree = random_tree(9, branching=3, rng=np.random.default_rng(0))
     start = train_independent(X, Y, tree, rng=np.random.default_rng(0))
     seen = []
 
-    def judge(weights) -> float:
+    def score(weights) -> float:
         seen.append(weights.data.copy())
         return -len(seen)
 
     best = train_tree_loss(
-        X, Y, tree, start=start, judge=judge, rng=np.random.default_rng(0)
+        X, Y, tree, start=start, score=score, rng=np.random.default_rng(0)
     ).weights
     assert best is start
     assert_array_equal(start.data, seen[0])  # the descent works on a copy

@@ -7,10 +7,18 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, random_array
 
+from labelry.checks import StoredCheck
 from labelry.errors import MemoryBudgetError
+from labelry.storage.values import pack, unpack
 from labelry.trees import random_tree
 from labelry.trees.train import reach
-from labelry.trees.weights import as_csr, chunk_features, empty_weights, score_children
+from labelry.trees.weights import (
+    NodeWeights,
+    as_csr,
+    chunk_features,
+    empty_weights,
+    score_children,
+)
 
 
 def problem(n: int = 60, d: int = 200, c: int = 12) -> tuple[csr_array, csr_array]:
@@ -57,3 +65,32 @@ def test_memory_is_asked_for_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("labelry.memory.available", lambda: 10)
     with pytest.raises(MemoryBudgetError, match="200 features needs about"):
         empty_weights(tree, chunk_features(X, reach(tree, Y)))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("slot_ptr", lambda a: a[::-1].copy()),
+        ("slot_ptr", lambda a: a[1:]),
+        ("slot_feature", lambda a: a + 1),  # no slot is free
+        ("slot_feature", lambda a: np.where(a < 0, a, 200).astype(np.int32)),
+        ("slot_row", lambda a: a + 200),
+        ("block_ptr", lambda a: np.where(a == a[-1], a, 0)),
+        ("data", lambda a: a.astype(np.float64)),
+    ],
+)
+def test_damage_is_found(name: str, change) -> None:
+    X, Y = problem()
+    tree = random_tree(12, branching=4, rng=np.random.default_rng(1))
+    weights = empty_weights(tree, chunk_features(X, reach(tree, Y)))
+
+    def read(weights: NodeWeights) -> None:
+        arrays: dict[str, np.ndarray] = {}
+        packed = pack(weights, "weights", arrays)
+        sizes = {"n_features": X.shape[1]}
+        found = unpack(NodeWeights, packed, "weights", arrays, sizes, StoredCheck())
+        found.check_fits(StoredCheck(), tree, X.shape[1])
+
+    read(weights)
+    with pytest.raises(ValueError, match=f"{name}|weights"):
+        read(weights._replace(**{name: change(getattr(weights, name))}))

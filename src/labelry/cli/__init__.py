@@ -12,7 +12,7 @@ _INTERRUPTED = 130  # exit code after Ctrl-C, by custom of shells
 
 def main() -> None:
     """Run the command line; Ctrl-C is one line, also while the commands are being imported."""
-    atexit.register(gc.freeze)  # what is left ends with the process: to look through it takes long
+    atexit.register(gc.freeze)  # a last collection before the process ends would take long
     try:
         from labelry.cli.app import run
 
@@ -21,13 +21,13 @@ def main() -> None:
         try:
             sys.stderr.write(f"labelry: interrupted; {_kept(interrupt)}\n")
             sys.stdout.flush()
-        finally:  # whoever read it may have been interrupted as well
-            # Python itself would wait for kernels that still run in threads, which may take long.
+        finally:  # also where the reader of a pipe was interrupted and closed it
+            # Python itself would wait for kernels that still run in threads.
             os._exit(_INTERRUPTED)
 
 
 def _kept(error: BaseException | None) -> str:
-    """What was done before an interruption: the notes of what was interrupted."""
+    """Return what was done before an interruption, from the notes of the error."""
     while error is not None:
         if notes := getattr(error, "__notes__", None):
             return "; ".join(notes)

@@ -1,4 +1,4 @@
-"""The commands together, and what an error looks like to the person at the terminal."""
+"""All commands of the command line, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from labelry._version import __version__
 from labelry.cli import (
     compare_command,
     data_commands,
     demo_command,
-    explain_command,
+    inspect_commands,
     model_commands,
     options,
     predict_command,
-    report_command,
     serve_command,
-    structure_commands,
     tune_command,
 )
-from labelry.cli.system_flags import SystemCommand
-from labelry.errors import DataError, LabelryError, ModelError
+from labelry.cli.system_flags import SystemCommand, flag_of
+from labelry.errors import DataError, LabelryError, ModelError, ParameterError
 
 app = typer.Typer(
     name="labelry",
@@ -34,19 +33,19 @@ app = typer.Typer(
 )
 
 app.command("train", cls=SystemCommand)(model_commands.train)
-app.command("tune", cls=tune_command.TuneCommand)(tune_command.tune)
+app.command("tune", cls=SystemCommand)(tune_command.tune)
 app.command("predict")(predict_command.predict)
 app.command("evaluate")(model_commands.evaluate)
 app.command("compare")(compare_command.compare)
-app.command("explain")(explain_command.explain)
+app.command("explain")(inspect_commands.explain)
 app.command("embed", cls=SystemCommand)(model_commands.embed)
-app.command("inspect")(model_commands.inspect)
-app.command("report")(report_command.report)
+app.command("inspect")(inspect_commands.inspect)
+app.command("report")(inspect_commands.report)
 app.command("serve")(serve_command.serve)
-app.command("tree")(structure_commands.tree)
-app.command("topics")(structure_commands.topics)
+app.command("tree")(inspect_commands.tree)
+app.command("topics")(inspect_commands.topics)
 app.command("demo")(demo_command.demo)
-app.command("similar")(structure_commands.similar)
+app.command("similar")(inspect_commands.similar)
 app.command("stats")(data_commands.stats)
 app.command("convert")(data_commands.convert)
 
@@ -61,7 +60,9 @@ def _show_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
+        Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -75,6 +76,8 @@ def run() -> None:
     options.own_process = True
     try:
         _run_or_interrupt()
+    except ParameterError as error:
+        _fail(f"{flag_of(error.parameter)} {error.problem}", 2)
     except (DataError, ModelError, ValueError) as error:
         _fail(str(error), 2)
     except (LabelryError, MemoryError, OSError) as error:
@@ -91,7 +94,7 @@ def _run_or_interrupt() -> None:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether something was made of an interruption: by typer an exit, by a lock an error."""
+    """Return whether Ctrl-C caused an error; typer turns it into an exit, a lock into an error."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None

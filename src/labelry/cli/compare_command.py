@@ -1,4 +1,4 @@
-"""labelry compare: several systems on the same data, in one table."""
+"""labelry compare: train several systems on the same rows and show them in one table."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer import Argument, Option
 
 from labelry.cli import options
-from labelry.cli.options import kept_if_interrupted, print_json, progress_shown
+from labelry.cli.options import kept_if_interrupted, print_json, print_table, progress_shown
 from labelry.cli.reading import Reading, reads_data
+from labelry.cli.system_flags import TAGGER, parameters_of_system, typed
 from labelry.errors import LabelryError
 
-if TYPE_CHECKING:
-    from labelry.data import Dataset
-
-_TABLE_WIDTH = 120
+_TABLE_WIDTH = 120  # characters that the columns need
 
 
 class Contender(NamedTuple):
@@ -31,20 +30,20 @@ class Contender(NamedTuple):
 
 @reads_data
 def compare(
-    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Training data, any format.")],
+    train: Annotated[Path, Argument(metavar="TRAIN", help="Training data, any format.")],
     test: Annotated[
         Path | None,
-        typer.Argument(
+        Argument(
             metavar="TEST",
-            help="Labelled rows to compare on; without it a quarter of TRAIN.",
+            help="Labelled rows to measure on. By default a quarter of TRAIN is held out.",
             show_default=False,
         ),
     ] = None,
     systems: Annotated[
         str,
-        typer.Option(
-            help="Names of systems or qualities (fast, balanced, best), each with parameters "
-            "if wanted: linear-tree:n-trees=3:prune=0.2."
+        Option(
+            help="Names of systems, or qualities of the tagger (fast, balanced, best). Parameters "
+            "follow a colon: linear-tree:n-trees=3:prune=0.2."
         ),
     ] = "one-vs-rest,rembrandt,fast,balanced,best",
     seed: options.Seed = 0,
@@ -55,7 +54,8 @@ def compare(
 ) -> None:
     """Train several systems on the same rows and show accuracy, times, memory and size.
 
-    Each runs in a process of its own; one that fails is shown with its reason.
+    Each system runs in its own process. A system that fails is listed with the reason.
+    `labelry train --system NAME --help` lists the parameters of a system.
 
     Example: labelry compare train.jsonl.gz test.jsonl.gz --systems rembrandt,linear-tree,balanced
     """
@@ -64,8 +64,7 @@ def compare(
     contenders = parse_systems(systems)
     with TemporaryDirectory(prefix="labelry-") as name, progress_shown(quiet):
         folder = Path(name)
-        parts = _parts(reading, train, test, seed)
-        files = [_write(part, folder / role) for part, role in zip(parts, ("a", "b"), strict=True)]
+        files = _written(reading, train, test, seed, folder)
         common = ["--quiet", "--json"] + (["--jobs", str(reading.jobs)] if reading.jobs else [])
         found: dict[str, dict[str, Any]] = {}
         with (
@@ -92,55 +91,53 @@ def _told(found: dict[str, dict[str, Any]], n_wanted: int, json: bool) -> str | 
 
 
 def parse_systems(text: str) -> list[Contender]:
-    """The systems of a list such as ``rembrandt,linear-tree:n-trees=3``.
+    """Return the systems of a list such as ``rembrandt,linear-tree:n-trees=3``.
 
     >>> parse_systems("fast,knn:normalize=false")
     [Contender(name='fast', flags=['--quality', 'fast']), \
 Contender(name='knn:normalize=false', flags=['--system', 'knn', '--no-normalize'])]
     """
-    from labelry.systems import SYSTEMS
-    from labelry.systems.tagger import QUALITIES  # what `train` takes without --system
+    from labelry.estimators import SYSTEMS
 
+    qualities = parameters_of_system(TAGGER)["quality"].named
     contenders = []
     for name in filter(None, (part.strip() for part in text.split(","))):
         system, *pairs = name.split(":")
-        if system not in (*SYSTEMS, *QUALITIES):
-            known = ", ".join((*QUALITIES, *SYSTEMS))
+        if system not in (*SYSTEMS, *qualities):
+            known = ", ".join((*qualities, *SYSTEMS))
             raise typer.BadParameter(f"unknown system {system!r}; there are: {known}")
-        flags = ["--quality" if system in QUALITIES else "--system", system]
+        flags = ["--quality" if system in qualities else "--system", system]
         for pair in pairs:
             key, equals, value = pair.partition("=")
             if not equals:
                 raise typer.BadParameter(f"{pair!r} in {name!r} should be parameter=value")
-            key = key.replace("_", "-")
-            if value.lower() in ("true", "false"):
-                flags.append(f"--{key}" if value.lower() == "true" else f"--no-{key}")
-            else:
-                flags += [f"--{key}", value]
+            flags += typed(key, {"true": True, "false": False}.get(value.lower(), value))
         contenders.append(Contender(name, flags))
     if not contenders:
         raise typer.BadParameter("--systems needs at least one name")
     return contenders
 
 
-def _parts(reading: Reading, train: Path, test: Path | None, seed: int) -> tuple[Dataset, Dataset]:
-    rows = reading.read(train)
-    if test is None:
-        return rows.split(0.25, random_state=seed)
-    return rows, reading.read(test, n_features=rows.n_features)
-
-
-def _write(part: Dataset, stem: Path) -> Path:
-    """In the format that is quickest to read again."""
+def _written(
+    reading: Reading, train: Path, test: Path | None, seed: int, folder: Path
+) -> tuple[Path, Path]:
+    """Write training and test rows in the format that is quickest to read again."""
     from labelry.data import write
 
-    path = stem.with_suffix(".jsonl" if part.X is None else ".npz")
-    write(part, path)
-    return path
+    rows = reading.read(train)
+    if test is None:
+        parts = rows.split(0.25, random_state=seed)
+    else:
+        parts = rows, reading.read(test, n_features=rows.n_features)
+    suffix = ".jsonl" if rows.X is None else ".npz"
+    files = folder / f"train{suffix}", folder / f"test{suffix}"
+    for part, file in zip(parts, files, strict=True):
+        write(part, file)
+    return files
 
 
 def _measure(
-    contender: Contender, files: list[Path], folder: Path, seed: int, common: list[str]
+    contender: Contender, files: tuple[Path, Path], folder: Path, seed: int, common: list[str]
 ) -> dict[str, Any]:
     model = folder / "model"
     training = ["train", str(files[0]), "--out", str(model), "--force", "--seed", str(seed)]
@@ -159,7 +156,7 @@ def _measure(
 
 
 def _labelry(arguments: list[str]) -> dict[str, Any]:
-    """What a command of ours prints with --json, from a process of its own."""
+    """Run a labelry command in its own process; return what it prints with --json."""
     command = [sys.executable, "-m", "labelry", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -170,19 +167,11 @@ def _labelry(arguments: list[str]) -> dict[str, Any]:
 
 
 def _print_table(found: dict[str, dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from labelry.memory import human
 
     names = [f"{measure}@{k}" for measure in ("P", "PSP") for k in (1, 3, 5)]
-    table = Table(box=None)
-    for heading in ("", *names, "train s", "ms a row", "model", "peak memory"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for system, measures in found.items():
-        if "failed" in measures:
-            continue
-        table.add_row(
+    rows = [
+        (
             system,
             *(f"{measures[name]:.2f}" for name in names),
             f"{measures['train_seconds']:.1f}",
@@ -190,9 +179,11 @@ def _print_table(found: dict[str, dict[str, Any]]) -> None:
             human(measures["model_bytes"]),
             human(measures["peak_bytes"]),
         )
-    console = Console()
-    console.width = max(console.width, _TABLE_WIDTH)  # a line that the terminal breaks can be read
-    console.print(table)
+        for system, measures in found.items()
+        if "failed" not in measures
+    ]
+    heading = ("", *names, "train s", "ms a row", "model", "peak memory")
+    print_table(rows, *heading, width=_TABLE_WIDTH, frame=False)
     for system, measures in found.items():
         if "failed" in measures:
-            console.print(f"{system}: {measures['failed']}", markup=False)
+            typer.echo(f"{system}: {measures['failed']}")

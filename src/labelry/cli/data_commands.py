@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from labelry.cli import options
-from labelry.cli.options import print_json, progress_shown, stoppable
+from labelry.cli.options import print_json, print_table, progress_shown, stoppable
 from labelry.cli.reading import Reading, as_bytes, reads_data
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 @reads_data
 def stats(
-    file: Annotated[Path, typer.Argument(help="Data in any readable format, compressed or not.")],
+    file: Annotated[Path, Argument(help="Data in any readable format, compressed or not.")],
     json: options.Json = False,
     quiet: options.Quiet = False,
     *,
     reading: Reading,
 ) -> None:
-    """Say how large a dataset is and how its labels are spread.
+    """Show the size of a dataset and how often its labels occur.
 
     Example: labelry stats train.txt.gz
     """
@@ -44,23 +45,18 @@ def stats(
 
 
 def _print_statistics(file: Path, statistics: Statistics) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=file.name, show_header=False, title_justify="left")
+    rows = []
     for name, value in statistics.to_dict().items():
         if not isinstance(value, list):
-            shown = "-" if value is None else f"{value:,.4g}" if isinstance(value, float) else value
-            table.add_row(name.replace("_", " "), f"{shown:,}" if isinstance(shown, int) else shown)
-    console = Console()
-    console.print(table)
-    console.print("rows per label, against the rank of the label (both logarithmic)")
-    for line in frequency_curve(statistics.label_frequencies):
-        console.print(line, markup=False, highlight=False)
+            shown = "-" if value is None else f"{value:{',' if isinstance(value, int) else ',.4g'}}"
+            rows.append((name.replace("_", " "), shown))
+    print_table(rows, title=file.name)
+    typer.echo("rows per label, against the rank of the label (both logarithmic)")
+    typer.echo("\n".join(frequency_curve(statistics.label_frequencies)))
 
 
 def frequency_curve(counts: ArrayLike, width: int = 60, height: int = 8) -> list[str]:
-    """Lines of block characters: label frequency against rank, largest first, on log scales."""
+    """Draw label frequency against rank, on log scales, as lines of block characters."""
     import numpy as np
 
     frequencies = np.asarray(counts)
@@ -70,7 +66,7 @@ def frequency_curve(counts: ArrayLike, width: int = 60, height: int = 8) -> list
     rank = np.power(float(frequencies.size), np.linspace(0, 1, width))
     shown = frequencies[np.minimum(np.round(rank).astype(int), frequencies.size) - 1]
     top = max(np.log(frequencies[0]), 1e-9)
-    # One step above zero, so that labels with a single row still show.
+    # One step above zero, so that labels with a single row are visible.
     eighths = np.maximum(np.round(np.log(shown) / top * height * 8), 1).astype(int)
     lines = []
     for level in range(height - 1, -1, -1):
@@ -78,36 +74,33 @@ def frequency_curve(counts: ArrayLike, width: int = 60, height: int = 8) -> list
         value = f"{frequencies[0]:,.0f}" if level == height - 1 else "1" if level == 0 else ""
         lines.append(f"{value:>9s} |{cells}")
     lines.append(f"{'':9s} +{'-' * width}")
-    last = f"{frequencies.size:,}"
-    lines.append(f"{'':11s}1{last:>{width - 1}s}")
+    lines.append(f"{'':11s}1{f'{frequencies.size:,}':>{width - 1}s}")
     return lines
 
 
 @reads_data
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="Data in any readable format.")],
+    source: Annotated[Path, Argument(metavar="IN", help="Data in any readable format.")],
     target: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="OUT",
-            help="Where to write; the suffix says the format and the compression, as in "
+            help="File to write. Its suffix says the format and the compression: "
             ".svmlight.gz, .xc, .npz, .jsonl.zst, .csv, .parquet, .fasttext. "
-            "With --sharded a directory.",
+            "With --sharded, a directory to write.",
         ),
     ],
-    to: Annotated[
-        str | None, typer.Option("--to", help="Format of OUT.", show_default="from its suffix")
-    ] = None,
+    to: Annotated[str | None, Option(help="Format of OUT.", show_default="from its suffix")] = None,
     sharded: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--sharded",
-            help="Write a directory of shards, for training on more data than memory holds. Reads "
-            "a part at a time; the same command goes on after an interruption.",
+            help="Write a directory of shards, for training on more data than memory holds. After "
+            "an interruption, the same command continues.",
         ),
     ] = False,
     shard_size: Annotated[
-        int, typer.Option(metavar="SIZE", parser=as_bytes, help="Size of a shard.")
+        int, Option(metavar="SIZE", parser=as_bytes, help="Size of a shard.")
     ] = "64MiB",  # type: ignore[assignment]
     force: options.Force = False,
     json: options.Json = False,

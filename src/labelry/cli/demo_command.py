@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from labelry.cli import options
+from labelry.cli.inspect_commands import page_on
+from labelry.cli.model_commands import output, print_measures
 from labelry.cli.options import kept_if_interrupted, progress_shown, stoppable
 
 if TYPE_CHECKING:
+    from labelry import Tagger
     from labelry.data.icd import Classification
-    from labelry.systems.tagger import Tagger
 
 _EXAMPLES = 5  # held-out phrases that are shown
 _SHOWN = 3  # labels and words of each
@@ -26,22 +29,21 @@ _OVERALL = ("P", "nDCG", "PSP", "R", "ECE")
 
 def demo(
     full_codes: Annotated[
-        bool,
-        typer.Option("--full-codes", help="All 46,881 codes in place of the 1,918 categories."),
+        bool, Option("--full-codes", help="All 46,881 codes in place of the 1,918 categories.")
     ] = False,
     quality: Annotated[
-        str, typer.Option("--quality", help="balanced or best: as of labelry train.")
+        str, Option(help="Quality of the tagger, as in labelry train: balanced or best.")
     ] = "balanced",
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Model directory to write; replaced if there.")
+        Path, options.out_option("Model directory to write; an existing one is replaced.")
     ] = Path("icd10.labelry"),
     serve: Annotated[
-        bool, typer.Option("--serve", help="Then open the tagger at a local address.")
+        bool, Option("--serve", help="Then serve the tagger at a local address.")
     ] = False,
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
 ) -> None:
-    """Train, evaluate and try a tagger that finds ICD-10-CM codes of medical phrases.
+    """Train, evaluate and try a tagger that finds the ICD-10-CM codes of medical phrases.
 
     The classification comes with the package simple-icd-10-cm, so nothing is downloaded.
 
@@ -54,10 +56,15 @@ def demo(
     with progress_shown(quiet=False), recorded():
         with phase("reading ICD-10-CM"):
             data = icd10cm(full_codes=full_codes, random_state=seed)
-        _say_data(data)
+        unseen = len(data.titles) - data.train.n_labels
+        typer.echo(
+            f"ICD-10-CM: {data.train.n_rows:,} phrases to learn from, {data.test.n_rows:,} to test "
+            f"on, {len(data.titles):,} codes"
+            f"{f', {unseen} of them without a phrase' if unseen else ''}."
+        )
         tagger = Tagger(quality=quality, random_state=seed, n_jobs=jobs)  # type: ignore[arg-type]
         start = time.perf_counter()
-        stoppable(tagger.fit_dataset, data.train, names=data.titles)
+        stoppable(tagger.fit, data.train, names=data.titles)
         seconds = time.perf_counter() - start
         typer.echo(
             f"Trained in {seconds:.1f} s, with at most {memory.human(memory.peak())} of memory.\n"
@@ -67,8 +74,10 @@ def demo(
     with progress_shown(quiet=False), kept_if_interrupted(lambda: f"the tagger is in {out}"):
         _evaluate(tagger, data)
         stoppable(_show_examples, tagger, data)
-        _write_report(tagger, data, out, report)
-    labelry = _command()
+        with output(report, force=True) as file:
+            file.write(page_on(tagger, out, data.test, "ICD-10-CM, a quarter of its phrases"))
+    own = Path(sys.executable).parent / "labelry"  # not always on the search path
+    labelry = "labelry" if shutil.which("labelry") or not own.exists() else os.path.relpath(own)
     typer.echo(
         f"\nThe tagger is saved, and a report on it is in {report}. Try it:\n"
         f'  {labelry} explain {out} "pain in the left knee"\n'
@@ -80,23 +89,8 @@ def demo(
         start_server(out)
 
 
-def _command() -> str:
-    """How to call labelry from here: by its path, where it is not on the search path."""
-    own = Path(sys.executable).parent / "labelry"
-    return "labelry" if shutil.which("labelry") or not own.exists() else os.path.relpath(own)
-
-
-def _say_data(data: Classification) -> None:
-    unseen = len(data.titles) - data.train.n_labels
-    typer.echo(
-        f"ICD-10-CM: {data.train.n_rows:,} phrases to learn from, {data.test.n_rows:,} to test on, "
-        f"{len(data.titles):,} codes{f', {unseen} of them without a phrase' if unseen else ''}."
-    )
-
-
 def _evaluate(tagger: Tagger, data: Classification) -> None:
-    from labelry.cli.model_commands import print_measures
-    from labelry.evaluation import evaluate
+    from labelry.evaluation.evaluate import evaluate
 
     typer.echo("On phrases that it has not seen, in percent (R: right codes that are found):")
     found = stoppable(evaluate, tagger, data.test, by_frequency=True)
@@ -109,27 +103,8 @@ def _evaluate(tagger: Tagger, data: Classification) -> None:
     print_measures(shown)
 
 
-def _write_report(tagger: Tagger, data: Classification, model: Path, target: Path) -> None:
-    from labelry import modelfile
-    from labelry.data.streams import open_output
-    from labelry.report.page import report_page
-
-    found = modelfile.inspect(model)
-    page = stoppable(
-        report_page,
-        tagger,
-        data.test,
-        model_name=model.name,
-        data_name="ICD-10-CM, a quarter of its phrases",
-        training=found.get("training"),
-        size_bytes=found["size_bytes"],
-    )
-    with open_output(target) as file:
-        file.write(page.encode())
-
-
 def _show_examples(tagger: Tagger, data: Classification) -> None:
-    """Phrases from all over the test, with what the tagger says and why."""
+    """Show phrases from all over the test rows, with the best labels and their words."""
     from rich.console import Console
     from rich.text import Text
 

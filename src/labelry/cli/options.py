@@ -8,35 +8,41 @@ import math
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
+from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
+from typer import Argument, Option
 
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is random.")]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", help="Threads to use.", show_default="all cores")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what is there.")]
+Labelled = Annotated[Path, Argument(metavar="DATA", help="Labelled rows, any format.")]
+Seed = Annotated[int, Option("--seed", help="Seed of everything that is random.")]
+Jobs = Annotated[int | None, Option("--jobs", help="Threads to use.", show_default="all cores")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object to standard output.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
+Force = Annotated[bool, Option("--force", "-f", help="Replace what is there.")]
 
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _SHOW_CURSOR = "\x1b[?25h"
-_LOOK = 0.1  # s, how often the main thread looks for an interrupt
+_LOOK = 0.1  # seconds between looks for an interrupt; not tuned
 
-own_process = False  # whether a command is all that this process does; `main` knows
+own_process = False  # whether this process runs one command and nothing else; set by `run`
+
+
+def out_option(help: str, **more: Any) -> Any:
+    """Return the option --out of a command."""
+    return Option("--out", "-o", help=help, **more)
 
 
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[None]:
-    """Show phases and log lines on standard error, unless they are not wanted."""
+    """Show phases and log lines on standard error, unless `quiet`."""
     from labelry.progress import shown
 
     if quiet:
@@ -59,7 +65,7 @@ def progress_shown(quiet: bool) -> Iterator[None]:
 
 
 class _Stream:
-    """Standard error for a bar, which may be of a thread that is left behind."""
+    """Standard error for a progress bar whose thread may outlive the command."""
 
     def __init__(self) -> None:
         self._stream, self._output = sys.stderr, sys.stdout
@@ -72,19 +78,19 @@ class _Stream:
         return len(text) if self._left else self._stream.write(text)
 
     def leave(self) -> None:
-        """Go on below the bar, which is not to be seen again."""
+        """Move below the bar and ignore what its thread still writes."""
         if not self._left and self._stream.isatty():
             self._left = True
             self._stream.write(_SHOW_CURSOR + "\n")
-            sys.stderr, sys.stdout = self._stream, self._output  # a bar puts itself before them
+            sys.stderr, sys.stdout = self._stream, self._output  # a bar replaces them
 
 
 def stoppable(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function in another thread, so that Ctrl-C ends the command while it computes.
 
-    Python heeds Ctrl-C in the main thread alone, and not inside of a call of numpy, scipy or a
-    compiler, which may take seconds; a compiler may even swallow it, or crash. The work is left
-    where it is and ends with the process, so it must not leave files behind.
+    Python handles Ctrl-C in the main thread only, and not during a call of numpy, scipy or a
+    compiler, which may take seconds; a compiler may swallow it or crash. The thread is abandoned
+    and ends with the process, so the function must not leave temporary files.
     """
     if not own_process:
         return function(*args, **kwargs)
@@ -101,9 +107,9 @@ def stoppable(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 @contextmanager
 def _interrupts_noted() -> Iterator[list[int]]:
-    """Note interrupts in place of raising them: amid a lock they would be lost, or leave it held.
+    """Collect interrupts instead of raising them, which could leave a lock held.
 
-    One that comes just before the main thread begins to wait is noted when it looks up next.
+    The main thread looks at the list every `_LOOK` seconds.
     """
     noted: list[int] = []
     before = signal.getsignal(signal.SIGINT)
@@ -117,7 +123,7 @@ def _interrupts_noted() -> Iterator[list[int]]:
 
 @contextmanager
 def kept_if_interrupted(kept: Callable[[], str | None]) -> Iterator[None]:
-    """On Ctrl-C, note what was done until then; `main` says so, or that no file was changed."""
+    """On Ctrl-C, add what was done so far to the error; `main` prints it."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -128,7 +134,7 @@ def kept_if_interrupted(kept: Callable[[], str | None]) -> Iterator[None]:
 
 @contextmanager
 def warnings_told() -> Iterator[None]:
-    """Print warnings as a line on standard error, without the line of code that they come from."""
+    """Print each warning as one line on standard error, without its line of code."""
 
     def tell(message: Warning | str, *_: Any, **__: Any) -> None:
         typer.echo(f"labelry: warning: {message}", err=True)
@@ -139,7 +145,7 @@ def warnings_told() -> Iterator[None]:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one object on one line of standard output; a value that is not a number is null."""
+    """Print one object on one line of standard output; nan and infinity become null."""
     typer.echo(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
 
 
@@ -147,3 +153,35 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_table(
+    rows: Iterable[Sequence[str]],
+    *heading: str,
+    title: str = "",
+    width: int = 0,
+    frame: bool = True,
+) -> None:
+    """Print rows as a table, at least `width` characters wide.
+
+    If the first heading is empty, the other columns are numbers.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # `Text` keeps brackets in names, which are markup in a str.
+    table = Table(
+        title=Text(title, style="italic") if title else None,
+        title_justify="left",
+        show_header=bool(heading),
+        box=box.HEAVY_HEAD if frame else None,
+    )
+    for i, text in enumerate(heading):
+        table.add_column(text, justify="right" if i and not heading[0] else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console()
+    console.width = max(console.width, width)
+    console.print(table)

@@ -1,4 +1,4 @@
-"""labelry predict: rows in, their labels out, in constant memory."""
+"""labelry predict: read rows and print their labels, in constant memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO, TypeVar
 
 import typer
+from typer import Argument, Option
 
 from labelry.cli import options
 from labelry.cli.model_commands import Model, load_model, output, width
@@ -21,22 +21,14 @@ from labelry.cli.reading import Reading, reads_data
 if TYPE_CHECKING:
     from labelry.data import Dataset
     from labelry.data.rankings import RankingLines
-    from labelry.estimator import LabelRanker
+    from labelry.estimators.base import LabelRanker
     from labelry.progress import Advance
 
 T = TypeVar("T")
 
 _K = 5
-_MOST_LABELS = 100  # of a row that a threshold chooses from
-_COPIED = 1 << 20  # characters at a time
-
-
-class OutputFormat(StrEnum):
-    """How predictions are written."""
-
-    jsonl = "jsonl"
-    csv = "csv"
-    xc = "xc"
+_MOST_LABELS = 100  # best labels of a row that --threshold chooses from
+_COPIED = 1 << 20  # characters copied at a time
 
 
 @reads_data
@@ -44,14 +36,14 @@ def predict(
     model: Model,
     file: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="FILE",
-            help="Rows to label, any format, or a text a line; - is standard input.",
+            help="Rows to label in any format, or one text per line; - is standard input.",
         ),
     ] = Path("-"),
     k: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "-k",
             help="Labels per row.",
             min=1,
@@ -59,27 +51,26 @@ def predict(
         ),
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="Only labels that score at least this.")
+        float | None, Option(help="Print only labels with at least this score.")
     ] = None,
     form: Annotated[
-        OutputFormat,
-        typer.Option(
+        Literal["jsonl", "csv", "xc"],
+        Option(
             "--format",
-            help="Of what is written. jsonl: an object a row; csv: for spreadsheets, a line a "
-            "row; xc: a sparse matrix of scores, a column for each label that the model has, "
-            "written when the last row is done. --input-format is that of FILE.",
+            help="Format of the output. jsonl: one object per row. csv: one line per row, for "
+            "spreadsheets. xc: a sparse matrix of scores with one column per label of the model, "
+            "written after the last row. --input-format is the format of FILE.",
         ),
-    ] = OutputFormat.jsonl,
+    ] = "jsonl",
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File to write.", show_default="standard output"),
+        Path | None, options.out_option("File to write.", show_default="standard output")
     ] = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
     *,
     reading: Reading,
 ) -> None:
-    """Print the best labels of each row with their scores, in row order, as rows come in.
+    """Print the best labels of each row and their scores, in the order of the rows.
 
     Example: labelry predict tagger.labelry new.jsonl -k 3
 
@@ -91,15 +82,13 @@ def predict(
     from labelry.data.streams import is_standard_input
     from labelry.progress import phase
 
-    # A thread to a block: reading, predicting and formatting of several blocks overlap.
+    # One thread per block: reading, predicting and formatting of several blocks overlap.
     ranker = load_model(model, jobs=1)
-    if ranker.text_features_ is not None:
-        ranker.text_features_.n_jobs = 1
     n_best = k or (_K if threshold is None else _MOST_LABELS)
-    lines = RankingLines(form.value, ranker.classes_.tolist(), n_best, threshold)
+    lines = RankingLines(form, ranker.classes_.tolist(), n_best, threshold)
     source = "standard input" if is_standard_input(file) else file.name
     if is_standard_input(file) and sys.stdin is not None and sys.stdin.isatty() and not quiet:
-        typer.echo("labelry: a text a line; end with Ctrl-D", err=True)
+        typer.echo("labelry: type one text per line; end with Ctrl-D", err=True)
     blocks = replace(reading, jobs=1).unlabelled_blocks(file, n_features=width(ranker))
     n_done = 0
     with (
@@ -110,7 +99,7 @@ def predict(
         phase(f"labelling {source}", unit="rows") as advance,
     ):
         answers = _one_by_one(_answers(ranker, blocks, n_best, lines, reading.jobs))
-        if form is OutputFormat.xc:
+        if form == "xc":
             _write_counted(answers, target, len(ranker.classes_), advance)
         else:
             target.write(lines.header)
@@ -121,24 +110,19 @@ def predict(
 
 
 def _answers(
-    ranker: LabelRanker,
-    blocks: Iterator[Dataset],
-    k: int,
-    lines: RankingLines,
-    jobs: int | None,
+    ranker: LabelRanker, blocks: Iterator[Dataset], k: int, lines: RankingLines, jobs: int | None
 ) -> Iterator[tuple[int, str]]:
-    """Number and lines of the rows of each block; some blocks are worked on ahead."""
-    from labelry.estimator import rows_of
+    """Yield the number of rows of each block and their lines; several blocks run at once."""
     from labelry.linalg.parallel import resolve_jobs, stream
 
     def label(block: Dataset) -> tuple[int, str]:
-        return block.n_rows, lines(*ranker.topk_ids(rows_of(block), k))
+        return block.n_rows, lines(*ranker.topk_ids(block.rows, k))
 
     yield from stream(label, ((block,) for block in blocks), resolve_jobs(jobs))
 
 
 def _one_by_one(items: Iterator[T]) -> Iterator[T]:
-    """The same items, each made where Ctrl-C does not wait for it."""
+    """Yield the same items, each computed where Ctrl-C does not wait for it."""
     while (item := stoppable(next, items, None)) is not None:
         yield item
 
@@ -146,7 +130,7 @@ def _one_by_one(items: Iterator[T]) -> Iterator[T]:
 def _write_counted(
     answers: Iterable[tuple[int, str]], target: TextIO, n_labels: int, advance: Advance
 ) -> None:
-    """Lines after their number, which is known at the end: until then they wait on disk."""
+    """Write the number of lines, then the lines, which wait on disk until it is known."""
     total = 0
     with tempfile.TemporaryFile("w+", encoding="utf-8") as waiting:
         for n_rows, text in answers:

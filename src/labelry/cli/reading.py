@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import re
@@ -12,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from labelry.cli.options import Jobs, stoppable
+from labelry.cli.system_flags import typed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from labelry.data.shards import Shards
 
 PANEL = "Reading the data"
+_BLOCK_ROWS = 2_000  # rows that are labelled at a time; not tuned
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?)\s*(?:([KMGT])(i?B)?|B)?\s*", re.IGNORECASE)
 
 
 def as_bytes(text: str) -> int:
-    """Bytes of a number, or of a text such as "64MB", "512MiB" or "4G" (which is 4GiB).
+    """Return the bytes of a number, or of a text such as "64MB", "512MiB" or "4G" (which is 4GiB).
 
     >>> as_bytes("4GiB"), as_bytes("1.5 kB"), as_bytes("100")
     (4294967296, 1500, 100)
@@ -41,59 +43,55 @@ def as_bytes(text: str) -> int:
 
 Memory = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--memory",
         metavar="SIZE",
         parser=as_bytes,
-        help="Bound on memory for training from shards, beyond the program and the model: 4GiB.",
+        help="Memory that training from shards may use beside program and model, such as 4GiB.",
         show_default="half of what is free",
     ),
 ]
+
+
+def _option(*flags: str, **options: Any) -> Any:
+    return Option(*flags, rich_help_panel=PANEL, **options)
+
+
+_FORMAT = {
+    "help": "Format of the data: xc, svmlight, npz, jsonl, csv, tsv, parquet, fasttext or shards.",
+    "show_default": "recognised from the content",
+}
 
 
 @dataclass(frozen=True)
 class Reading:
     """How to read a dataset; each field is an option of the command line."""
 
-    input_format: Annotated[
-        str | None,
-        typer.Option(
-            "--input-format",
-            "--format",
-            help="xc, svmlight, npz, jsonl, csv, tsv, parquet, fasttext or shards.",
-            show_default="recognised from the content",
-            rich_help_panel=PANEL,
-        ),
-    ] = None
-    text_column: Annotated[
-        str | None,
-        typer.Option(help="Column or key that holds the text.", rich_help_panel=PANEL),
-    ] = None
-    label_column: Annotated[
-        str | None,
-        typer.Option(help="Column or key that holds the labels.", rich_help_panel=PANEL),
-    ] = None
-    label_separator: Annotated[
-        str, typer.Option(help="Between labels in a CSV or TSV cell.", rich_help_panel=PANEL)
-    ] = "|"
+    input_format: Annotated[str | None, _option("--input-format", "--format", **_FORMAT)] = None
+    text_column: Annotated[str | None, _option(help="Column or key that holds the text.")] = None
+    label_column: Annotated[str | None, _option(help="Column or key that holds the labels.")] = None
+    label_separator: Annotated[str, _option(help="Separator of labels in a CSV or TSV cell.")] = "|"
     label_names: Annotated[
         Path | None,
-        typer.Option(
-            help="File with the name of label i on line i, for feature formats.",
-            rich_help_panel=PANEL,
-        ),
+        _option(help="File with the name of label i on line i, for formats of features."),
     ] = None
     jobs: Jobs = None
 
     def flags(self) -> list[str]:
-        """What to type to read the same way again; how many threads do it is left out."""
+        """Return the flags that read a file the same way again, without --jobs."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return [
-            part
+            word
             for field in fields(self)
             if field.name != "jobs" and given[field.name] != field.default
-            for part in ("--" + field.name.replace("_", "-"), str(given[field.name]))
+            for word in typed(field.name, given[field.name])
         ]
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        """Return the keyword arguments of a reader."""
+        names = ("text_column", "label_column", "label_separator", "label_names")
+        return {name: getattr(self, name) for name in names} | {"n_jobs": self.jobs}
 
     def read(self, path: Path, *, n_features: int | None = None) -> Dataset:
         """Read a dataset, showing that it is being read."""
@@ -101,82 +99,57 @@ class Reading:
         from labelry.progress import phase
 
         with phase(f"reading {path.name}"):
-            return stoppable(
-                read,
-                path,
-                self.input_format,
-                text_column=self.text_column,
-                label_column=self.label_column,
-                label_separator=self.label_separator,
-                label_names=self.label_names,
-                n_features=n_features,
-                n_jobs=self.jobs,
-            )
+            return stoppable(read, path, self.input_format, n_features=n_features, **self._how)
 
     def read_groups(self, path: Path, column: str) -> NDArray[np.int32]:
-        """The number of the group of each row, by a column of a table."""
+        """Return the number of the group of each row, from a column of a table."""
         from labelry.data.files import read_groups
 
         return read_groups(path, column, self.input_format, text_column=self.text_column)
 
     def opened(self, path: Path, *, n_features: int | None = None) -> Dataset | Shards:
-        """A dataset that is read, or shards that are read as they are needed."""
+        """Return a dataset in memory, or shards that are read as they are needed."""
         from labelry.data.shards import is_shards, open_shards
 
         return open_shards(path) if is_shards(path) else self.read(path, n_features=n_features)
 
     def write_shards(self, source: Path, directory: Path, size: int, *, force: bool) -> Shards:
-        """Read a dataset into a directory of shards, or go on with it."""
+        """Read a dataset into a directory of shards, or continue an interrupted conversion."""
         from labelry.data.shard_writer import write_shards
 
         return write_shards(
-            source,
-            directory,
-            self.input_format,
-            shard_bytes=size,
-            force=force,
-            text_column=self.text_column,
-            label_column=self.label_column,
-            label_separator=self.label_separator,
-            label_names=self.label_names,
-            n_jobs=self.jobs,
+            source, directory, self.input_format, shard_bytes=size, force=force, **self._how
         )
 
-    def unlabelled_blocks(
-        self, path: Path, *, n_features: int | None, block_rows: int = 2_000
-    ) -> Iterator[Dataset]:
+    def unlabelled_blocks(self, path: Path, *, n_features: int | None) -> Iterator[Dataset]:
         """Read rows whose labels are not needed, a block at a time."""
         from labelry.data import read_blocks
 
+        how = self._how | {"label_column": "", "label_names": None}
         return read_blocks(
-            path,
-            self.input_format,
-            text_column=self.text_column,
-            label_column="",
-            block_rows=block_rows,
-            n_features=n_features,
-            n_jobs=self.jobs,
+            path, self.input_format, block_rows=_BLOCK_ROWS, n_features=n_features, **how
         )
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator for a command that takes `reading: Reading`: it gets an option for each field.
+    """Give a command that takes `reading: Reading` an option for each field of it.
 
-    A flag that the command has itself is not taken: --format may be that of the output.
+    In a command with a parameter `form`, --format is the format of its output.
     """
     own = inspect.signature(command, eval_str=True)
     hints = inspect.get_annotations(Reading, eval_str=True)
+    if "form" in own.parameters:
+        hints["input_format"] = Annotated[str | None, _option("--input-format", **_FORMAT)]
     parameters = [p for p in own.parameters.values() if p.name != "reading"]
-    taken = {flag for p in parameters for flag in _flags(p.annotation)}
-    for field in fields(Reading):
-        parameters.append(
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=_without(hints[field.name], taken),
-            )
+    parameters += [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
         )
+        for field in fields(Reading)
+    ]
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
@@ -187,22 +160,3 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
     wrapper.__signature__ = own.replace(parameters=keyword_only)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapper
-
-
-def _flags(annotation: Any) -> list[str]:
-    """The flags that an annotation of a parameter spells out."""
-    flags: list[str] = []
-    for option in getattr(annotation, "__metadata__", ()):
-        # typer takes the first of them for a default, and sets that right later.
-        first = [option.default] if isinstance(option.default, str) else []
-        flags += [*first, *(option.param_decls or ())]
-    return flags
-
-
-def _without(annotation: Any, taken: set[str]) -> Any:
-    """The annotation of a field, its option without flags that are taken."""
-    if taken.isdisjoint(_flags(annotation)):
-        return annotation
-    option = copy.copy(annotation.__metadata__[0])
-    option.default, *option.param_decls = (f for f in _flags(annotation) if f not in taken)
-    return Annotated[annotation.__origin__, option]

@@ -1,184 +1,237 @@
-"""Flags of ``labelry train``, made from the parameters of the systems.
+"""Flags of a system, made from the declarations of its parameters.
 
-A parameter ``embedding_dim: int = 100`` is the flag ``--embedding-dim``; its help comes from the
-docstring and its default stays with the estimator, so nothing is written twice.
+The parameter ``embedding_dim`` of an estimator is the flag ``--embedding-dim``. A command with
+``--system`` takes and shows the flags of the system that it is given, and of no other.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Container, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
 import typer
 import typer.core
 import typer.main
+from typer import Option
 
-TAGGER = "tagger"  # what is trained when no system is named
-_ELSEWHERE = {"random_state", "n_jobs"}  # --seed and --jobs
-_GIVEN = "labelry.parameters"  # key in the context of the command
-_PANEL = "Parameters of the systems"
+from labelry.errors import ParameterError
+from labelry.parameters import Parameter, parameters_of
+
+TAGGER = "tagger"  # the system that is trained when none is named
+PANEL = "Parameters of"  # the panel of these flags in the help begins with these words
+
+_OPTIONS = {"random_state": "--seed", "n_jobs": "--jobs"}  # parameters that every command has
+_SYSTEM = "labelry.system"  # keys in the context of the command
+_GIVEN = "labelry.parameters"
+# How the help and a message write what can be typed; a list is edges, read from a file.
+_KINDS = {
+    int: ("<int>", "a whole number"),
+    float: ("<float>", "a number"),
+    bool: ("true|false", "true or false"),
+    str: ("<str>", "a text"),
+    list: ("FILE", "FILE"),
+}
 
 
 class SystemCommand(typer.core.TyperCommand):
-    """A command that also takes the parameters of every system as flags."""
+    """A command that takes the parameters of one system as flags."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Note the system that is named, and refuse flags of other systems."""
+        words = args[: args.index("--")] if "--" in args else args
+        ctx.meta[_SYSTEM] = _named_system(words)
+        if not ctx.resilient_parsing:  # as while a shell completes
+            self._refuse_foreign(ctx, words)
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The command's own parameters, and those of the systems."""
-        return [*super().get_params(ctx), *_system_options()]
+        """Return the command's own parameters, then those of the system; its own come first."""
+        own = super().get_params(ctx)
+        taken = _flags(own)
+        found = system_options(_system(ctx, own))
+        return [*own, *(option for option in found if taken.isdisjoint(_flags([option])))]
+
+    def _refuse_foreign(self, ctx: Any, words: list[str]) -> None:
+        parameters = self.get_params(ctx)
+        known, system = _flags(parameters), _system(ctx, parameters)
+        given = [word.partition("=")[0] for word in words if word.startswith("--")]
+        unknown = [flag for flag in given if flag not in known]
+        foreign = next((flag for flag in unknown if flag in _flags_of_all_systems()), None)
+        if foreign is None:
+            return
+        if system is None:
+            raise typer.BadParameter(f"{foreign} is for a system: name one with --system", ctx=ctx)
+        # This also refuses a name that no system has.
+        flags = ", ".join(parameter.flag for parameter in parameters_of_system(system).values())
+        raise typer.BadParameter(f"{foreign} is not for {system}; it has: {flags}", ctx=ctx)
+
+
+def _system(ctx: Any, parameters: Sequence[Any]) -> str | None:
+    """Return the system of a command: the one that is named, or else the command's default."""
+    return ctx.meta.get(_SYSTEM) or next(p.default for p in parameters if p.name == "system")
+
+
+def system_option(help: str, **options: Any) -> Any:
+    """Return the option --system of a command."""
+    help = f"{help}; with --help also shows the parameters of that system."
+    return Option("--system", help=help, autocompletion=_names, **options)
+
+
+def _names(incomplete: str) -> list[str]:
+    from labelry.estimators import SYSTEMS
+
+    return [name for name in SYSTEMS if name.startswith(incomplete)]
 
 
 def given_parameters(ctx: typer.Context) -> dict[str, Any]:
-    """The system parameters that the person gave."""
+    """Return the parameters of the system that were given as flags, by name."""
     return dict(ctx.meta.get(_GIVEN, {}))
 
 
-def check_applies(system: str, given: Mapping[str, Any]) -> None:
-    """Refuse flags that belong to other systems."""
-    known = parameters_of(system)
-    for name in given:
-        if name not in known:
-            flags = ", ".join(_flag(n) for n in known if n not in _ELSEWHERE)
-            raise typer.BadParameter(f"{_flag(name)} is not for {system}; it has: {flags}")
+def parameters_of_system(system: str) -> dict[str, Parameter]:
+    """Return the parameters of a system, by name, but for those that every command has."""
+    from labelry.estimators import system_class
+
+    found = parameters_of(system_class(system))
+    return {name: parameter for name, parameter in found.items() if name not in _OPTIONS}
 
 
-def parameters_of(system: str) -> dict[str, inspect.Parameter]:
-    """The constructor's parameters of a system, by name."""
-    from labelry.systems import system_class
+def flag_of(parameter: str) -> str:
+    """Return the flag of a parameter.
 
-    parameters = inspect.signature(system_class(system)).parameters
-    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    >>> flag_of("embedding_dim"), flag_of("random_state")
+    ('--embedding-dim', '--seed')
+    """
+    return _OPTIONS.get(parameter, "--" + parameter.replace("_", "-"))
 
 
-def _system_options() -> list[Any]:
-    """One option for each parameter that any system has, as typer makes them from a signature."""
-    from labelry.systems import SYSTEMS, system_class
+def typed(name: str, value: object) -> list[str]:
+    """Return a parameter as words of the command line.
 
-    defaults: dict[str, dict[str, Any]] = {}  # parameter -> system -> default
-    hints: dict[str, list[Any]] = {}
-    helps: dict[str, str] = {}
-    for system in (TAGGER, *SYSTEMS):
-        cls = system_class(system)
-        documented = parameter_help(cls.__doc__ or "")
-        types_of = get_type_hints(cls.__init__)
-        for name, parameter in parameters_of(system).items():
-            if name not in _ELSEWHERE:
-                defaults.setdefault(name, {})[system] = parameter.default
-                hints.setdefault(name, []).append(types_of[name])
-                helps.setdefault(name, documented.get(name, ""))
+    >>> typed("n_trees", 3), typed("normalize", False)
+    (['--n-trees', '3'], ['--no-normalize'])
+    """
+    flag = flag_of(name)
+    if isinstance(value, bool):
+        return [flag if value else f"--no-{flag[2:]}"]
+    return [flag, str(value)]
+
+
+@cache
+def system_options(system: str | None) -> list[Any]:
+    """Return one option per parameter of a system; none if there is no such system."""
+    from labelry.estimators.registry import SYSTEMS
+
+    if system not in (TAGGER, *SYSTEMS):
+        return []
+    panel = f"{PANEL} {'the tagger' if system == TAGGER else system}"
+    parameters = parameters_of_system(system)
 
     def flags(**_: Any) -> None:
         pass
 
+    # typer makes options from a signature.
     flags.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [_parameter(name, defaults[name], hints[name], helps[name]) for name in sorted(defaults)]
+        [_option(each, panel, parameters) for each in parameters.values()]
     )
     app = typer.Typer(add_completion=False)
     app.command()(flags)
     return list(typer.main.get_command(app).params)
 
 
-def _parameter(
-    name: str, defaults: dict[str, Any], hints: list[Any], text: str
-) -> inspect.Parameter:
-    def keep(ctx: typer.Context, value: Any) -> None:
-        if value is not None:
-            ctx.meta.setdefault(_GIVEN, {})[name] = value
+def _option(parameter: Parameter, panel: str, parameters: Container[str]) -> inspect.Parameter:
+    def keep(ctx: typer.Context, given: Any) -> None:
+        if given is not None:
+            value = _parsed(parameter, given) if isinstance(given, str) else given
+            parameter.check(value)
+            ctx.meta.setdefault(_GIVEN, {})[parameter.name] = value
 
-    values = {str(value) for value in defaults.values()}
-    said = (
-        values.pop()
-        if len(values) == 1
-        else ", ".join(f"{system} {value}" for system, value in defaults.items())
+    help, default, flag = (
+        _first_sentence(parameter.help, parameters),
+        parameter.default,
+        parameter.flag,
     )
+    if isinstance(default, bool):
+        (default,) = typed(parameter.name, default)
     common: dict[str, Any] = {
-        "help": f"{text} Default {said}. For {', '.join(defaults)}.",
+        "help": help if default is None else f"{help} Default: {default}.",
         "callback": keep,
         "expose_value": False,
-        "show_default": False,
-        "rich_help_panel": _PANEL,
+        "show_default": False,  # it is in the text; typer would put it into parentheses
+        "rich_help_panel": panel,
     }
-    flag = _flag(name)
-    if all(hint is bool for hint in hints):
-        option = typer.Option(f"{flag}/--no-{flag[2:]}", **common)
-        annotation: Any = Annotated[bool | None, option]
+    if parameter.kinds == (bool,) and not parameter.named:
+        annotation: Any = Annotated[bool | None, Option(f"{flag}/--no-{flag[2:]}", **common)]
     else:
-        parse = _parser(hints)
-        option = typer.Option(flag, parser=parse, metavar=parse.__name__, **common)
+        option = Option(flag, metavar="|".join(_allowed(parameter, 0)), **common)
         annotation = Annotated[str | None, option]
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        parameter.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _allowed(parameter: Parameter, form: int) -> list[str]:
+    return [*map(str, parameter.named), *(_KINDS[k][form] for k in parameter.kinds if k in _KINDS)]
 
 
-def _parser(hints: list[Any]) -> Callable[[str], Any]:
-    """A function from text to a value of any of the annotations, tried from narrow to wide."""
-    from labelry.trees.hierarchy import Edges, read_hierarchy
+def _first_sentence(text: str, parameters: Container[str]) -> str:
+    """Return the first sentence, with flags in place of the names of parameters.
 
-    literals: list[str] = []
-    kinds: set[Any] = set()
-
-    def collect(hint: Any) -> None:
-        if get_origin(hint) is Literal:
-            literals.extend(v for v in map(str, get_args(hint)) if v not in literals)
-        elif get_origin(hint) in (Union, types.UnionType):
-            for part in get_args(hint):
-                collect(part)
-        elif hint in (int, float, bool, str, Edges):
-            kinds.add(hint)
-
-    for hint in hints:
-        collect(hint)
-    names = [*(t.__name__ for t in (int, float, bool, str) if t in kinds), *literals]
-    names += ["FILE"] if Edges in kinds else []
-
-    def parse(text: str) -> Any:
-        if text in literals:
-            return text
-        for kind in (int, float):
-            if kind in kinds:
-                try:
-                    return kind(text)
-                except ValueError:
-                    continue
-        if bool in kinds and text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        if str in kinds:
-            return text
-        if Edges in kinds and Path(text).exists():
-            return read_hierarchy(text)
-        raise typer.BadParameter(f"{text!r} is not one of: {', '.join(names)}")
-
-    parse.__name__ = "|".join(names)
-    return parse
-
-
-def parameter_help(docstring: str) -> dict[str, str]:
-    """First sentences of the parameters in a numpydoc docstring.
-
-    >>> parameter_help('''
-    ...     Parameters
-    ...     ----------
-    ...     C : float
-    ...         Weight of the losses; larger fits more closely. More words.
-    ... ''')
-    {'C': 'Weight of the losses; larger fits more closely.'}
+    >>> _first_sentence("Trees of `max_depth`, e.g. ten. More words.", ["max_depth"])
+    'Trees of --max-depth, e.g. ten.'
     """
-    text = inspect.cleandoc(docstring)
-    match = re.search(r"Parameters\n-+\n(.*?)(?=\n\n[A-Z]\w*\n-{3,}|\Z)", text, flags=re.DOTALL)
-    found: dict[str, str] = {}
-    section = match[1] if match else ""
-    entry = re.compile(r"^(\w+(?:, \w+)*) :[^\n]*\n((?: {4}[^\n]*\n?|\n)*)", re.MULTILINE)
-    for name, body in entry.findall(section):
-        words = " ".join(body.split())
-        sentence = re.split(r"(?<=[^.])\. ", words, maxsplit=1)[0]
-        for each in name.split(", "):
-            found[each] = sentence if sentence.endswith(".") or not sentence else sentence + "."
+    sentence = re.split(r"(?<=[^.]\.)\s+(?=[^a-z])", text, maxsplit=1)[0]
+
+    def as_flag(found: re.Match[str]) -> str:
+        return flag_of(found[1]) if found[1] in parameters else found[0]
+
+    return re.sub(r"`(\w+)`", as_flag, sentence)
+
+
+def _parsed(parameter: Parameter, text: str) -> Any:
+    """Return the value that a text stands for: a named one, or of the narrowest type that fits."""
+    from labelry.trees.hierarchy import read_hierarchy
+
+    for name in parameter.named:
+        if text == str(name):
+            return name
+    for kind in (int, float):
+        if kind in parameter.kinds:
+            with suppress(ValueError):
+                return kind(text)
+    if bool in parameter.kinds and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if str in parameter.kinds:
+        return text
+    if list in parameter.kinds and Path(text).exists():
+        return read_hierarchy(text)
+    words = _allowed(parameter, 1)
+    allowed = f"one of {', '.join(words)};" if len(words) > 1 else f"{words[0]},"
+    raise ParameterError(parameter.name, f"must be {allowed} got {text!r}")
+
+
+def _named_system(words: Sequence[str]) -> str | None:
+    """Return the value of the last --system."""
+    found = None
+    for word, following in zip_longest(words, words[1:]):
+        if word == "--system":
+            found = following
+        elif word.startswith("--system="):
+            found = word.partition("=")[2]
     return found
+
+
+def _flags(parameters: Sequence[Any]) -> set[str]:
+    return {flag for p in parameters for flag in (*p.opts, *p.secondary_opts)}
+
+
+def _flags_of_all_systems() -> set[str]:
+    from labelry.estimators import SYSTEMS
+
+    return {flag for system in (TAGGER, *SYSTEMS) for flag in _flags(system_options(system))}

@@ -25,13 +25,7 @@ def canonical_csr(A: Any, name: str) -> csr_array:
     """Bring any sparse matrix into the canonical form; an entry given twice is refused.
 
     Nothing is copied that need not be, so the result may share memory with `A`. Values are kept
-    as they are, stored zeros too, but for the rounding to float32.
-
-    Parameters
-    ----------
-    A : scipy sparse matrix or array
-    name : str
-        What errors call it.
+    as they are, stored zeros too, but for the rounding to float32. Errors call the matrix `name`.
 
     Examples
     --------

@@ -27,8 +27,8 @@ class Column:
         self, role: str, name: str | None, aliases: tuple[str, ...], besides: str | None
     ) -> None:
         self.role = role
-        self.names = aliases if name is None else (name,) if name else ()
-        self.names = tuple(alias for alias in self.names if alias != besides)
+        names = aliases if name is None else (name,) if name else ()
+        self.names = tuple(alias for alias in names if alias != besides)
         self.wanted = name != ""
         self._taken: str | None = None
 
@@ -41,23 +41,16 @@ class Column:
             return name
         if self.names.index(name) > self.names.index(self._taken):
             return None  # the row lacks the column; a lesser candidate is something else
-        raise bad(
-            f"{name!r}, where rows before have {self._taken!r} as the {self.role}",
-            f"the same key in every row; name it with {self.role}_column",
-            path,
-            line,
-        )
+        found = f"{name!r}, where rows before have {self._taken!r} as the {self.role}"
+        expected = f"the same key in every row; name it with {self.role}_column"
+        raise bad(found, expected, path, line)
 
     def missing(self, present: Collection[str], path: str | Path, line: int | None) -> DataError:
         """Make the error for a row or header without the column."""
         names = " or ".join(repr(name) for name in self.names)
         found = ", ".join(repr(name) for name in islice(present, 20)) or "none"
-        return bad(
-            f"the columns {found}",
-            f"a {self.role} column {names}; another can be named with {self.role}_column",
-            path,
-            line,
-        )
+        expected = f"a {self.role} column {names}; another can be named with {self.role}_column"
+        return bad(f"the columns {found}", expected, path, line)
 
     def position(self, header: list[str], path: str | Path, line: int | None) -> int:
         """Find the column in a header."""
@@ -69,7 +62,9 @@ class Column:
         return header.index(name)
 
 
-def bad(found: str, expected: str, path: str | Path, line: int | None) -> DataError:
+def bad(
+    found: str, expected: str, path: str | Path | None = None, line: int | None = None
+) -> DataError:
     """Make the error that names the place, what was found and what was expected."""
     return DataError(f"found {found}; expected {expected}", path=path, line=line)
 
@@ -117,12 +112,8 @@ def as_names(value: object, path: str | Path, line: int) -> list[str]:
     items = value if isinstance(value, list) else [value]
     for item in items:
         if type(item) is not str and type(item) is not int:  # bool is an int, and no label
-            raise bad(
-                f"the label {shown(item)} ({_kind(item)})",
-                "a string, an integer, or a list of these",
-                path,
-                line,
-            )
+            found = f"the label {shown(item)} ({_kind(item)})"
+            raise bad(found, "a string, an integer, or a list of these", path, line)
     names = [str(item) for item in items]
     if flaw := flaw_of_names(names):
         raise bad(flaw, FIT_NAMES, path, line)

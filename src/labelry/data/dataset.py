@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry.data.canonical import canonical_csr
+from labelry.data.labels import EncodedLabels, checked_indicator
 
 Features: TypeAlias = csr_array | NDArray[np.float32]
 
@@ -19,14 +20,14 @@ Features: TypeAlias = csr_array | NDArray[np.float32]
 class Dataset:
     """Rows with labels; the rows are feature vectors (`X`), texts, or both.
 
-    Matrices may be given in any sparse format and dtype; they are brought to the form below,
-    without a copy if they have it.
+    Matrices may be given in any sparse format and dtype; they are brought to float32 and, if
+    sparse, to CSR with sorted and distinct indices, without a copy if they have that form.
 
     Attributes
     ----------
-    Y : csr_array (n_rows, n_labels), float32
-        Label indicator (or relevance); sorted indices, no duplicates.
-    X : csr_array or ndarray (n_rows, n_features), float32, or None
+    Y : csr_array (n_rows, n_labels)
+        Label indicator (or relevance).
+    X : csr_array or ndarray (n_rows, n_features), or None
     texts : list of str, or None
         One document per row; exactly as read.
     label_names : list of str, or None
@@ -52,16 +53,17 @@ class Dataset:
         # The class is frozen; this is the one place that brings fields into form.
         object.__setattr__(self, "Y", canonical_csr(self.Y, "Y"))
         if self.X is not None:
-            object.__setattr__(self, "X", _check_features(self.X))
-            _check_length("X", self.X.shape[0], self.n_rows, "rows of Y")
-        if self.texts is not None:
-            _check_length("texts", len(self.texts), self.n_rows, "rows of Y")
-        if self.label_names is not None:
-            _check_length("label_names", len(self.label_names), self.n_labels, "columns of Y")
-        if self.feature_names is not None:
-            _check_length(
-                "feature_names", len(self.feature_names), self.n_features or 0, "columns of X"
-            )
+            object.__setattr__(self, "X", _features(self.X))
+        for name, expected, of in (
+            ("X", self.n_rows, "rows of Y"),
+            ("texts", self.n_rows, "rows of Y"),
+            ("label_names", self.n_labels, "columns of Y"),
+            ("feature_names", self.n_features or 0, "columns of X"),
+        ):
+            value = getattr(self, name)
+            found = value.shape[0] if issparse(value) else expected if value is None else len(value)
+            if found != expected:
+                raise ValueError(f"{name} has {found} entries, but there are {expected} {of}")
 
     @property
     def n_rows(self) -> int:
@@ -74,6 +76,19 @@ class Dataset:
     @property
     def n_features(self) -> int | None:
         return None if self.X is None else int(self.X.shape[1])
+
+    @property
+    def rows(self) -> Any:
+        """Return what a model takes as X: the features, or else the texts."""
+        return self.texts if self.X is None else self.X
+
+    @property
+    def labels(self) -> tuple[EncodedLabels, Literal["indicator", "lists"]]:
+        """Return the labels and their form as `labelry.data.labels.encoded` gives them."""
+        names = self.label_names
+        classes = None if names is None else np.array(names, dtype=object)
+        form: Literal["indicator", "lists"] = "indicator" if classes is None else "lists"
+        return EncodedLabels(checked_indicator(self.Y), classes, "multilabel", form), form
 
     def datasets(self) -> Iterator[Dataset]:
         """Itself, where `Shards` have one dataset after the other."""
@@ -108,8 +123,6 @@ class Dataset:
         ----------
         test_size : float or int
             Share (between 0 and 1) or number of rows to test on.
-        random_state : int or Generator
-            The same seed gives the same split.
         groups : array (n_rows,), optional
             The group of each row, any values. A group is never cut, so the number of test
             rows comes only as near to `test_size` as the groups allow.
@@ -128,18 +141,13 @@ class Dataset:
         return self.take(~in_test[number]), self.take(in_test[number])
 
 
-def _check_features(X: Any) -> Features:
+def _features(X: Any) -> Features:
     if issparse(X):
         return canonical_csr(X, "X")
     dense = np.asarray(X, dtype=np.float32)
     if dense.ndim != 2:
         raise ValueError(f"X must have 2 dimensions (n_rows, n_features); got {dense.ndim}")
     return dense
-
-
-def _check_length(name: str, found: int, expected: int, of: str) -> None:
-    if found != expected:
-        raise ValueError(f"{name} has {found} entries, but there are {expected} {of}")
 
 
 def numbered_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from sys import getsizeof
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry.checks import check_one_of
 from labelry.data.canonical import make_csr
 from labelry.data.cells import bad, flaw_of_names, shown
 from labelry.data.dataset import Dataset
@@ -20,7 +21,6 @@ from labelry.data.formats import (
     FORMATS,
     SHARDS,
     SUFFIXES,
-    check_format,
     format_of_suffix,
     recognise,
 )
@@ -32,7 +32,7 @@ from labelry.data.streams import open_output
 from labelry.data.tables import (
     BLOCK_ROWS,
     TABLE_FORMATS,
-    Block,
+    Texts,
     read_lines,
     read_table_blocks,
     write_table,
@@ -62,42 +62,27 @@ def read(
 
     Parameters
     ----------
-    format : str, optional
+    format
         One of `FORMATS`, or "shards"; told from the content if not given.
-    text_column, label_column, label_separator : str, optional
+    text_column, label_column, label_separator
         For tables, see `read_table_blocks`. The empty `label_column` stands for labels that are
         not needed, in any format; then plain lines of text can be read too.
-    label_names : path, optional
+    label_names
         For feature formats: a file with the name of label i on line i.
-    zero_based, n_features, n_labels, n_jobs : optional
+    zero_based, n_features, n_labels, n_jobs
         For xc and svmlight, see `read_sparse_text`; `n_features` also for npz and shards.
 
-    Raises
-    ------
-    DataError
-        Names the file, the line, what was found and what was expected; also for an option that
-        the format of the file has no use for.
+    A DataError names the file, the line, what was found and what was expected; an option that the
+    format has no use for is one too.
     """
-    if format is None:
-        format = recognise(path, labelled=label_column != "")
-    check_format(format, _READABLE)
-    given = {
-        "text_column": text_column,
-        "label_column": label_column,
-        "zero_based": zero_based,
-        "n_features": n_features,
-        "n_labels": n_labels,
-        "label_names": label_names,
-    }
-    names, options = _reading_options(path, format, given)
-    if format in TABLE_FORMATS:
-        blocks = read_table_blocks(path, format, label_separator=label_separator, **options)
-        return _joined(_watched(blocks, path))
-    if format == "npz":
-        return _named(_widened(read_npz(path), path, **options), names, label_names)
-    if format == SHARDS:
-        return _widened(open_shards(path).dataset(), path, **options)
-    return _named(read_sparse_text(path, n_jobs=n_jobs, **options), names, label_names)
+    source = _source(locals())
+    if source.format in TABLE_FORMATS:
+        return _joined(_watched(read_table_blocks(path, source.format, **source.options), path))
+    if source.format == "npz":
+        return source.finished(read_npz(path))
+    if source.format == SHARDS:
+        return source.finished(open_shards(path).dataset())
+    return source.finished(read_sparse_text(path, **source.options))
 
 
 def read_blocks(
@@ -122,56 +107,33 @@ def read_blocks(
     """
     if block_rows < 1:
         raise ValueError(f"block_rows must be at least 1; got {block_rows}")
-    if format is None:
-        format = recognise(path, labelled=label_column != "")
-    check_format(format, _READABLE)
-    given = {
-        "text_column": text_column,
-        "label_column": label_column,
-        "zero_based": zero_based,
-        "n_features": n_features,
-        "n_labels": n_labels,
-        "label_names": label_names,
-    }
-    names, options = _reading_options(path, format, given)
-    if format in TABLE_FORMATS:
-        blocks = read_table_blocks(
-            path, format, label_separator=label_separator, block_rows=block_rows, **options
-        )
+    source = _source(locals())
+    if source.format in TABLE_FORMATS:
+        blocks = read_table_blocks(path, source.format, block_rows=block_rows, **source.options)
         return (_joined([block]) for block in blocks)
-    if format == "npz":
-        datasets = iter([_widened(read_npz(path), path, **options)])
-    elif format == SHARDS:
-        datasets = (_widened(part, path, **options) for part in open_shards(path).datasets())
+    if source.format == "npz":
+        datasets = iter([read_npz(path)])
+    elif source.format == SHARDS:
+        datasets = open_shards(path).datasets()
     else:
-        datasets = read_sparse_text_blocks(path, n_jobs=n_jobs, **options)
+        datasets = read_sparse_text_blocks(path, **source.options)
     return (
-        _named(block, names, label_names)
-        for dataset in datasets
-        for block in _cut(dataset, block_rows)
+        whole.take(np.arange(start, min(start + block_rows, whole.n_rows)))
+        for whole in map(source.finished, datasets)
+        for start in range(0, whole.n_rows, block_rows)
     )
 
 
 def read_groups(
-    path: str | Path,
-    column: str,
-    format: str | None = None,
-    *,
-    text_column: str | None = None,
+    path: str | Path, column: str, format: str | None = None, *, text_column: str | None = None
 ) -> NDArray[np.int32]:
     """The number of the group of each row: rows with the same value of a column, key or cell.
 
     A row without a value is a group of its own. `text_column` is that of `read`, which knows what
-    a row is by its text.
-
-    Raises
-    ------
-    DataError
-        As of `read`; also for a format without columns, and for a row with several values.
+    a row is by its text. Errors are those of `read`; a row with several values is one too.
     """
     format = format or recognise(path)
-    check_format(format, _READABLE)
-    _check_options(path, format, {"group_column": column})
+    _check_useful(path, format, {"group_column": column})
     blocks = read_table_blocks(
         path,
         format,
@@ -185,10 +147,10 @@ def read_groups(
     for values in chain.from_iterable(labels for _, labels in blocks):
         if len(values) > 1:
             found = f"{shown(values)} in row {len(groups) + 1}"
-            raise bad(found, "one value of group_column", path, None)
+            raise bad(found, "one value of group_column", path)
         groups.append(known.setdefault(values[0], len(known)) if values else -1 - len(groups))
     if not known:
-        raise bad(f"no row with a value of {column!r}", "groups, as group_column", path, None)
+        raise bad(f"no row with a value of {column!r}", "groups, as group_column", path)
     return np.array(groups, dtype=np.int32)
 
 
@@ -208,22 +170,15 @@ def write(
 
     Parameters
     ----------
-    path : path
+    path
         A last suffix .gz, .xz or .zst compresses.
-    format : str, optional
+    format
         One of `FORMATS`; by default what the suffix says. Text formats keep the texts and label
         names, feature formats keep X and Y, and what else they can hold.
-    text_column, label_column, label_separator : str
-        For tables, see `write_table`.
-    label_names : path, optional
+    label_names
         For feature formats: also write the name of label i on line i of this file.
-    force : bool
-        Whether files that are there already may be replaced.
-
-    Raises
-    ------
-    DataError
-        A file is in the way, or the format cannot hold the dataset; then nothing is written.
+    force
+        Replace files that are there already; otherwise they are a DataError.
     """
     format = format or format_of_suffix(path)
     if format is None:
@@ -232,8 +187,8 @@ def write(
             f"{', '.join(SUFFIXES)}, or the option format: one of {', '.join(FORMATS)}",
             path=path,
         )
-    check_format(format)
-    _check_options(path, format, {"label_names": label_names})
+    check_one_of("format", format, FORMATS)
+    _check_useful(path, format, {"label_names": label_names})
     _check_holds(dataset, path, format)
     names = None if label_names is None else _names_to_write(dataset, label_names)
     for target in (path, label_names):
@@ -263,60 +218,93 @@ def write(
 # What goes with which format
 
 _READABLE = (*FORMATS, SHARDS)
-_OPTIONS_OF = {
-    "text_column": ("jsonl", "csv", "tsv", "parquet"),
-    "label_column": ("jsonl", "csv", "tsv", "parquet"),
-    "group_column": ("jsonl", "csv", "tsv", "parquet"),
+_WITH_COLUMNS = ("jsonl", "csv", "tsv", "parquet")
+_SPARSE_TEXT = ("xc", "svmlight")
+_USEFUL_FOR = {  # the formats that have a use for an option; others refuse it
+    "text_column": _WITH_COLUMNS,
+    "label_column": _WITH_COLUMNS,
+    "group_column": _WITH_COLUMNS,
     "label_names": FEATURE_FORMATS,
-    "zero_based": ("xc", "svmlight"),
+    "zero_based": _SPARSE_TEXT,
     "n_features": (*FEATURE_FORMATS, SHARDS),
-    "n_labels": ("xc", "svmlight"),
+    "n_labels": _SPARSE_TEXT,
 }
+_TABLE_OPTIONS = ("text_column", "label_column", "label_separator")
+_SPARSE_OPTIONS = ("zero_based", "n_features", "n_labels", "n_jobs")
 
 
-def _check_options(path: str | Path, format: str, options: Mapping[str, object]) -> None:
+class _Source(NamedTuple):
+    """A file, the options of the reader of its format, and what the dataset is to have."""
+
+    path: str | Path
+    format: str
+    options: dict[str, Any]
+    n_features: int | None
+    label_names: list[str] | None
+    names_path: str | Path | None
+
+    def finished(self, dataset: Dataset) -> Dataset:
+        """The dataset with as many features, and with the labels, that were asked for."""
+        X, found, wanted = dataset.X, dataset.n_features, self.n_features
+        if X is not None and found is not None and wanted is not None and found != wanted:
+            if found > wanted or dataset.feature_names is not None:
+                raise bad(f"{found} features", f"{wanted}, as n_features", self.path)
+            if isinstance(X, np.ndarray):
+                X = np.pad(X, [(0, 0), (0, wanted - found)])
+            else:
+                X = make_csr(X.data, X.indices, X.indptr, wanted)
+            dataset = replace(dataset, X=X)
+        names = self.label_names
+        if names is None:
+            return dataset
+        if len(names) < dataset.n_labels:
+            expected = f"at least {dataset.n_labels}, one for each label of the data"
+            raise bad(f"{len(names)} names", expected, self.names_path)
+        Y = make_csr(dataset.Y.data, dataset.Y.indices, dataset.Y.indptr, len(names))
+        return replace(dataset, Y=Y, label_names=names)
+
+
+def _source(given: dict[str, Any]) -> _Source:
+    """Check the arguments of `read` and `read_blocks`, and find the format."""
+    path, format = given["path"], given["format"]
+    if format is None:
+        format = recognise(path, labelled=given["label_column"] != "")
+    _check_useful(path, format, given)
+    names, names_path = None, given["label_names"]
+    if names_path is not None:
+        names = _read_names(names_path, given["n_labels"])
+    if format not in _SPARSE_TEXT:
+        options = {name: given[name] for name in _TABLE_OPTIONS}
+    else:
+        options = {name: given[name] for name in _SPARSE_OPTIONS} | {"header": format == "xc"}
+        if format == "svmlight" and names is not None:
+            options["n_labels"] = len(names)  # a label is the number of a name, not a class
+    return _Source(path, format, options, given["n_features"], names, names_path)
+
+
+def _check_useful(path: str | Path, format: str, given: Mapping[str, object]) -> None:
     """Refuse an option that would be without effect, but for labels that are not needed."""
-    for name, value in options.items():
-        if value not in (None, "") and format not in _OPTIONS_OF[name]:
-            formats = " or ".join(_OPTIONS_OF[name])
-            raise bad(f"the format {format}", f"{formats}, as {name} is given", path, None)
-
-
-def _reading_options(
-    path: str | Path, format: str, given: dict[str, Any]
-) -> tuple[list[str] | None, dict[str, Any]]:
-    """Label names from their file, and the options for the reader of the format."""
-    _check_options(path, format, given)
-    options = {name: value for name, value in given.items() if format in _OPTIONS_OF[name]}
-    names_path = options.pop("label_names", None)
-    names = None if names_path is None else _read_names(names_path, given["n_labels"])
-    if format in ("xc", "svmlight"):
-        options["header"] = format == "xc"
-    if format == "svmlight" and names is not None:
-        options["n_labels"] = len(names)  # a label is the number of a name, not a class
-    return names, options
+    check_one_of("format", format, _READABLE)
+    for name, formats in _USEFUL_FOR.items():
+        if given.get(name) not in (None, "") and format not in formats:
+            raise bad(f"the format {format}", f"{' or '.join(formats)}, as {name} is given", path)
 
 
 def _check_holds(dataset: Dataset, path: str | Path, format: str) -> None:
     """Refuse to write texts where features are expected, and the other way round."""
     if format in TABLE_FORMATS and dataset.texts is None:
-        raise DataError(
-            f"found features without texts; {format} holds texts. Features can be written as "
-            f"{', '.join(FEATURE_FORMATS)}",
-            path=path,
-        )
+        message = f"found features without texts; {format} holds texts. Features can be written as "
+        raise DataError(message + ", ".join(FEATURE_FORMATS), path=path)
     if format in FEATURE_FORMATS and dataset.X is None:
-        raise DataError(
-            f"found texts without features; {format} holds features. Texts can be written as "
-            f"{', '.join(TABLE_FORMATS)}, or made into features with TextFeatures",
-            path=path,
-        )
+        message = f"found texts without features; {format} holds features. Texts can be written as "
+        tables = f"{', '.join(TABLE_FORMATS)}, or made into features with TextFeatures"
+        raise DataError(message + tables, path=path)
 
 
 # Texts and names to datasets
 
 
-def _joined(blocks: Iterable[Block]) -> Dataset:
+def _joined(blocks: Iterable[Texts]) -> Dataset:
     """Put the rows of all blocks into one dataset."""
     texts: list[str] = []
     labels: list[list[str]] = []
@@ -328,29 +316,12 @@ def _joined(blocks: Iterable[Block]) -> Dataset:
     return Dataset(Y=Y, texts=texts, label_names=label_names)
 
 
-def _watched(blocks: Iterator[Block], path: str | Path) -> Iterator[Block]:
+def _watched(blocks: Iterator[Texts], path: str | Path) -> Iterator[Texts]:
     """The blocks, as long as all together fit in memory."""
     take = watch(f"reading all of {path}", "read it in blocks, or convert it to shards")
     for texts, labels in blocks:
         yield texts, labels
         take(sum(map(getsizeof, texts)) + sum(map(getsizeof, labels)))
-
-
-def _cut(dataset: Dataset, block_rows: int) -> Iterator[Dataset]:
-    for start in range(0, dataset.n_rows, block_rows):
-        yield dataset.take(np.arange(start, min(start + block_rows, dataset.n_rows)))
-
-
-def _widened(dataset: Dataset, path: str | Path, n_features: int | None) -> Dataset:
-    """Bring X to a given number of columns, as the readers of sparse text do."""
-    X, found = dataset.X, dataset.n_features
-    if n_features is None or X is None or found is None or found == n_features:
-        return dataset
-    if found > n_features or dataset.feature_names is not None:
-        raise bad(f"{found} features", f"{n_features}, as n_features", path, None)
-    if isinstance(X, np.ndarray):
-        return replace(dataset, X=np.pad(X, [(0, 0), (0, n_features - found)]))
-    return replace(dataset, X=make_csr(X.data, X.indices, X.indptr, n_features))
 
 
 def _read_names(path: str | Path, n_labels: int | None) -> list[str]:
@@ -364,19 +335,8 @@ def _read_names(path: str | Path, n_labels: int | None) -> list[str]:
             raise bad(f"{shown(name)} as on line {seen[name]}", "distinct names", path, number)
         seen[name] = number
     if n_labels is not None and len(seen) != n_labels:
-        raise bad(f"{len(seen)} names", f"{n_labels}, as n_labels", path, None)
+        raise bad(f"{len(seen)} names", f"{n_labels}, as n_labels", path)
     return list(seen)
-
-
-def _named(dataset: Dataset, names: list[str] | None, path: str | Path | None) -> Dataset:
-    """Name the labels; names without rows become empty columns."""
-    if names is None or path is None:
-        return dataset
-    if len(names) < dataset.n_labels:
-        expected = f"at least {dataset.n_labels}, one for each label of the data"
-        raise bad(f"{len(names)} names", expected, path, None)
-    Y = make_csr(dataset.Y.data, dataset.Y.indices, dataset.Y.indptr, len(names))
-    return replace(dataset, Y=Y, label_names=names)
 
 
 def _names_to_write(dataset: Dataset, path: str | Path) -> str:
@@ -388,5 +348,5 @@ def _names_to_write(dataset: Dataset, path: str | Path) -> str:
         if "\n" in name or "\r" in name or name.startswith("\ufeff"):
             flaw = f"a line break or a byte-order mark in the label {shown(name)}"
     if flaw:
-        raise bad(flaw, "distinct, non-empty names of one line", path, None)
+        raise bad(flaw, "distinct, non-empty names of one line", path)
     return "".join(name + "\n" for name in dataset.label_names)

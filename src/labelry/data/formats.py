@@ -8,7 +8,7 @@ from pathlib import Path
 
 from labelry.data.cells import LABEL_COLUMNS, TEXT_COLUMNS, shown
 from labelry.data.shards import is_shards
-from labelry.data.streams import read_head
+from labelry.data.streams import last_suffix, read_head
 from labelry.data.tables import DELIMITERS, LABEL_WORD, TABLE_FORMATS
 from labelry.errors import DataError
 
@@ -16,22 +16,17 @@ FEATURE_FORMATS = ("xc", "svmlight", "npz")
 FORMATS = (*FEATURE_FORMATS, *TABLE_FORMATS)  # of files
 SHARDS = "shards"  # a directory, which only `write_shards` writes
 
-_COMPRESSIONS = (".gz", ".xz", ".zst")
-SUFFIXES = {
-    ".txt": "xc",
-    ".xc": "xc",
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".npz": "npz",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".ft": "fasttext",
-    ".fasttext": "fasttext",
+_SUFFIXES_OF = {
+    "xc": (".txt", ".xc"),
+    "svmlight": (".svm", ".svmlight", ".libsvm"),
+    "npz": (".npz",),
+    "jsonl": (".jsonl", ".ndjson"),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "parquet": (".parquet",),
+    "fasttext": (".ft", ".fasttext"),
 }
+SUFFIXES = {suffix: format for format, found in _SUFFIXES_OF.items() for suffix in found}
 
 _HEAD_BYTES = 1 << 14
 _XC_HEADER = re.compile(r"\d+[ \t]+\d+[ \t]+\d+")
@@ -44,18 +39,8 @@ def recognise(path: str | Path, *, labelled: bool = True) -> str:
     """Tell the format of a file from its first few kilobytes, after decompression.
 
     The suffix counts only where the content leaves a choice: a comma- or tab-separated header
-    without any usual column name, or fastText lines without labels.
-
-    Parameters
-    ----------
-    labelled : bool
-        Whether labels are needed. If not, lines that are nothing else are texts: fastText
-        without labels.
-
-    Returns
-    -------
-    str
-        One of `FORMATS`, or "shards" for a directory of them.
+    without any usual column name, or fastText lines without labels. Where labels are not needed
+    (`labelled` is False), lines that are nothing else are texts: fastText without labels.
     """
     if is_shards(path):
         return SHARDS
@@ -67,9 +52,11 @@ def recognise(path: str | Path, *, labelled: bool = True) -> str:
     text = head.removeprefix(codecs.BOM_UTF8).decode(errors="replace")
     if len(head) == _HEAD_BYTES:
         text = text[: max(map(text.rfind, " \t\n"))]  # the last word may be cut
-    lines = [line for line in text.split("\n") if not line.isspace() and line]
-    format = _text_format(lines, format_of_suffix(path)) if lines else None
-    if format is None and lines and not labelled and _may_be_texts(text, path):
+    lines = [line for line in text.split("\n") if line.strip()]
+    suffix = format_of_suffix(path)
+    format = _text_format(lines, suffix) if lines else None
+    others = suffix not in (None, "xc", "fasttext") or _JSON_LIST.match(text)
+    if format is None and lines and not labelled and not others:
         # A table of one column has no separator: a header alone tells.
         format = "csv" if lines[0].strip() in TEXT_COLUMNS else "fasttext"
     if format is None:
@@ -82,19 +69,9 @@ def recognise(path: str | Path, *, labelled: bool = True) -> str:
     return format
 
 
-def check_format(format: str, formats: tuple[str, ...] = FORMATS) -> str:
-    """Give the name back, if there is a format of that name."""
-    if format not in formats:
-        raise ValueError(f"format must be one of {', '.join(formats)}; got {format!r}")
-    return format
-
-
 def format_of_suffix(path: str | Path) -> str | None:
     """Tell the format from the name alone, a suffix of compression left aside."""
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes and suffixes[-1] in _COMPRESSIONS:
-        suffixes.pop()
-    return SUFFIXES.get(suffixes[-1]) if suffixes else None
+    return SUFFIXES.get(last_suffix(path))
 
 
 def _text_format(lines: list[str], suffix: str | None) -> str | None:
@@ -118,11 +95,6 @@ def _looks_sparse(lines: list[str]) -> bool:
     pairs = sum(_PAIR.fullmatch(word) is not None for word in words)
     numbers = sum(_NUMBERS.fullmatch(row[0]) is not None for row in rows if row)
     return pairs > 0 and pairs + numbers >= 0.8 * len(words)
-
-
-def _may_be_texts(text: str, path: str | Path) -> bool:
-    """Whether lines of no format can be plain texts: they are not meant as something else."""
-    return format_of_suffix(path) in (None, "xc", "fasttext") and not _JSON_LIST.match(text)
 
 
 def _delimited_format(header: str, suffix: str | None) -> str | None:

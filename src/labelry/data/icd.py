@@ -19,22 +19,12 @@ _TEST_SHARE = 0.25
 
 
 class Classification(NamedTuple):
-    """Phrases to learn from and to test on, and what is known about their labels.
-
-    Attributes
-    ----------
-    train, test : Dataset
-        Texts, each with one code (a few phrases stand at several).
-    titles : dict
-        Title of each code: the name of the label.
-    edges : list of (parent, child)
-        Chapters, blocks, categories, and the codes below them if they are labels.
-    """
+    """Phrases with one label each (a few have several), and what is known about the labels."""
 
     train: Dataset
     test: Dataset
-    titles: dict[str, str]
-    edges: list[tuple[str, str]]
+    titles: dict[str, str]  # title of each label
+    edges: list[tuple[str, str]]  # parent and child: chapters, blocks, categories, labels below
 
 
 def icd10cm(*, full_codes: bool = False, random_state: int = 0) -> Classification:
@@ -43,15 +33,10 @@ def icd10cm(*, full_codes: bool = False, random_state: int = 0) -> Classificatio
     Codes that only add an encounter or a side to another (seventh characters) are left out: they
     say the same words again.
 
-    Parameters
-    ----------
-    full_codes : bool
-        By default the labels are the 1,775 three-character categories. Their phrases are the
-        titles and inclusion terms of the codes below, and inclusion terms of their own; their
-        title is never an example. With `full_codes` the labels are all 46,881 codes. Most of them
-        have a title only, so titles are learnt from; the test has inclusion terms only.
-    random_state : int
-        Of the split.
+    By default the labels are the 1,775 three-character categories. Their phrases are the titles and
+    inclusion terms of the codes below, and inclusion terms of their own; their title is never an
+    example. With `full_codes` the labels are all 46,881 codes. Most of them have a title only, so
+    titles are learnt from; the test has inclusion terms only.
     """
     codes = _codes()
     phrases: dict[str, dict[str, None]] = {}  # phrase -> its labels
@@ -78,16 +63,10 @@ def icd10cm(*, full_codes: bool = False, random_state: int = 0) -> Classificatio
     labels = encode_labels([list(found) for part in (tested, learnt) for found in part.values()])
     names = [str(name) for name in labels.classes] if labels.classes is not None else None
     data = Dataset(labels.indicator, texts=[*tested, *learnt], label_names=names)
-    own = np.arange(data.n_rows) < len(tested)
-    train, test = data.take(own).split(_TEST_SHARE, random_state=random_state)
-    return Classification(_joined(train, data.take(~own)), test, titles, list(edges))
-
-
-def _joined(first: Dataset, second: Dataset) -> Dataset:
-    """The rows of both, which have the same labels."""
-    Y = csr_array(vstack([first.Y, second.Y], format="csr"))
-    texts = [*(first.texts or []), *(second.texts or [])]
-    return Dataset(Y, texts=texts, label_names=first.label_names)
+    train, test = data.take(np.arange(len(tested))).split(_TEST_SHARE, random_state=random_state)
+    Y = csr_array(vstack([train.Y, data.Y[len(tested) :]], format="csr"))
+    train = Dataset(Y, texts=[*(train.texts or []), *learnt], label_names=names)
+    return Classification(train, test, titles, list(edges))
 
 
 def _codes() -> Any:

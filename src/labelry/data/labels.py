@@ -25,23 +25,15 @@ Label = str | int
 
 
 class EncodedLabels(NamedTuple):
-    """Labels as a sparse indicator, and how they came.
+    """Labels as a sparse indicator, and the form in which they were given.
 
-    Attributes
-    ----------
-    indicator : csr_array (n_rows, n_labels), float32
-        Sorted indices, no duplicates, no stored zeros. It may share memory with the input.
-    classes : ndarray (n_labels,) or None
-        Name (or value) of each column; None for an indicator: the column number is the name.
-    kind : {"multiclass", "multilabel"}
-        "multiclass" for a class vector, where each row has exactly one label.
-    form : {"classes", "indicator", "lists"}
-        How the labels were given, so that predictions can be given back alike.
+    The indicator has sorted indices, no duplicates and no stored zeros; it may share memory with
+    the input. Predictions are given back in the same form.
     """
 
     indicator: csr_array
-    classes: NDArray[Any] | None
-    kind: Literal["multiclass", "multilabel"]
+    classes: NDArray[Any] | None  # name of each column; None: the column number is the name
+    kind: Literal["multiclass", "multilabel"]  # multiclass: each row has exactly one label
     form: Literal["classes", "indicator", "lists"]
 
 
@@ -52,16 +44,10 @@ def indicator(
 
     Parameters
     ----------
-    lists : iterable of iterables of str or of int
+    lists
         The labels of each row, in any order; a row may be empty.
-    classes : sequence of str or of int, optional
+    classes
         Names of the first columns, in this order; further labels follow, sorted.
-
-    Returns
-    -------
-    Y : csr_array (n_rows, n_labels), float32
-    names : list of str or of int
-        Sorted when `classes` is not given.
 
     Examples
     --------
@@ -95,14 +81,11 @@ def indicator(
 def encode_labels(Y: Any) -> EncodedLabels:
     """Encode what the ``fit(X, Y)`` of an estimator accepts as labels.
 
-    Parameters
-    ----------
-    Y : one of
-        - sparse matrix or dense array (n_rows, n_labels) of 0 and 1, or bool;
-        - class vector (n_rows,) of int, str, bool or whole-numbered float. As in
-          scikit-learn, a dense array of one column is a class vector too, with a warning;
-        - list of lists, tuples, sets or arrays of str or int: the labels of each row. A list
-          of lists is never taken for an indicator.
+    - a sparse matrix or dense array (n_rows, n_labels) of 0 and 1, or bool;
+    - a class vector (n_rows,) of int, str, bool or whole-numbered float. As in scikit-learn, a
+      dense array of one column is a class vector too, with a warning;
+    - a list of lists, tuples, sets or arrays of str or int: the labels of each row. A list of
+      lists is never taken for an indicator.
 
     Examples
     --------
@@ -114,7 +97,7 @@ def encode_labels(Y: Any) -> EncodedLabels:
     if Y is None:
         raise ValueError("fit requires y to be passed, but the target y is None")
     if issparse(Y):
-        return EncodedLabels(_from_sparse(Y), None, "multilabel", "indicator")
+        return _from_indicator(Y)
     if not isinstance(Y, (list, tuple)):
         Y = np.asarray(Y)
         if Y.ndim == 0:
@@ -122,11 +105,21 @@ def encode_labels(Y: Any) -> EncodedLabels:
     if len(Y) == 0:
         raise ValueError("Y is empty: Found array with 0 sample(s), a minimum of 1 is required")
     if isinstance(Y, np.ndarray) and Y.ndim > 1 and Y.shape[1:] != (1,):
-        return EncodedLabels(_from_dense(Y), None, "multilabel", "indicator")
+        return _from_indicator(Y)
     may_hold_rows = not isinstance(Y, np.ndarray) or (Y.dtype == object and Y.ndim == 1)
     if may_hold_rows and any(map(_is_row, Y)):
         return _from_lists(Y)
     return _from_classes(Y)
+
+
+def encoded(y: Any) -> tuple[EncodedLabels, Any]:
+    """Return labels as an indicator, and the form in which they were given.
+
+    The form is that of `encode_labels`, or "dense" for an indicator that is not sparse.
+    """
+    labels = encode_labels(y)
+    dense = labels.form == "indicator" and not issparse(y)
+    return labels, "dense" if dense else labels.form
 
 
 def label_counts(Y: csr_array) -> NDArray[np.int32]:
@@ -147,10 +140,9 @@ def align(Y: csr_array, names: Sequence[Label] | None, model_names: Sequence[Lab
 
     Parameters
     ----------
-    Y : csr_array (n_rows, n_labels)
-    names : sequence of str or int, or None
+    names
         Name of each column of `Y`; None: the column number is the name.
-    model_names : sequence of str or int
+    model_names
         Name of each column of the model; ``range(n_labels)`` when its labels have no names.
 
     Examples
@@ -186,15 +178,11 @@ def _from_lists(rows: Iterable[Any]) -> EncodedLabels:
 def _from_classes(Y: Any) -> EncodedLabels:
     if not isinstance(Y, np.ndarray) or Y.dtype == object:
         # Before numpy turns ["a", 1] and ["a", nan] into texts.
-        kinds = {
-            _kind(type_)
-            for type_ in set(map(type, np.ravel(Y) if isinstance(Y, np.ndarray) else Y))
-        }
+        kinds = _kinds(np.ravel(Y) if isinstance(Y, np.ndarray) else Y)
         if len(kinds) > 1 and not kinds <= {"int", "float"}:
-            raise ValueError(
-                f"Unknown label type: Y mixes {' and '.join(sorted(kinds))}; the classes of a "
-                "class vector are of one type"
-            )
+            mixed = f"Y mixes {' and '.join(sorted(kinds))}"
+            rule = "the classes of a class vector are of one type"
+            raise ValueError(f"Unknown label type: {mixed}; {rule}")
     y = column_or_1d(np.asarray(Y), warn=True)
     if y.dtype == object:
         y = np.asarray(y.tolist())
@@ -212,18 +200,16 @@ def _from_classes(Y: Any) -> EncodedLabels:
     return EncodedLabels(Y, classes, "multiclass", "classes")
 
 
-def _from_dense(Y: NDArray[Any]) -> csr_array:
+def _from_indicator(Y: Any) -> EncodedLabels:
     _check_indicator(Y)
-    return checked_indicator(csr_array(Y)).astype(np.float32)  # 1e-50 is no 0 before this
-
-
-def _from_sparse(Y: Any) -> csr_array:
-    _check_indicator(Y)
+    if not issparse(Y):  # 1e-50 is no 0 before the rounding to float32
+        csr = checked_indicator(csr_array(Y)).astype(np.float32)
+        return EncodedLabels(csr, None, "multilabel", "indicator")
     csr = canonical_csr(Y, "Y")
     if not csr.data.all():
         csr = csr.copy()  # eliminate_zeros works in place
         csr.eliminate_zeros()
-    return checked_indicator(csr)
+    return EncodedLabels(checked_indicator(csr), None, "multilabel", "indicator")
 
 
 def checked_indicator(Y: csr_array, first_row: int = 0) -> csr_array:
@@ -254,26 +240,23 @@ def _check_indicator(Y: Any) -> None:
 
 
 def _label_row(i: int, row: Any) -> Collection[Any]:
-    if isinstance(row, (list, tuple, set, frozenset)):
-        return row
     if isinstance(row, np.ndarray) and row.ndim == 1:
         return row.tolist()
-    if isinstance(row, (str, bytes, dict)) or not isinstance(row, Iterable) or _is_array(row):
+    if isinstance(row, (str, bytes, dict, np.ndarray)) or not isinstance(row, Iterable):
         raise ValueError(f"row {i} must be a list of labels; got {row!r}")
-    return list(row)
+    return row if isinstance(row, Collection) else list(row)
 
 
 def _check_label_types(rows: list[Collection[Any]], classes: list[Any]) -> None:
     """Refuse labels other than all str or all int; the error names the first row at fault."""
-    types = set(map(type, chain(classes, chain.from_iterable(rows))))
-    kinds = {_kind(type_) for type_ in types}
+    kinds = _kinds(chain(classes, chain.from_iterable(rows)))
     if kinds <= {"str"} or kinds <= {"int"}:
         return
     expected = None
     places = chain([("classes", classes)], ((f"row {i}", row) for i, row in enumerate(rows)))
     for place, row in places:
         for label in row:
-            kind = _kind(type(label))
+            (kind,) = _kinds([label])
             expected = expected or kind
             if kind != expected or kind not in ("str", "int"):
                 raise ValueError(
@@ -281,20 +264,14 @@ def _check_label_types(rows: list[Collection[Any]], classes: list[Any]) -> None:
                 )
 
 
-def _kind(type_: type) -> str:
-    """Name of a type, numpy's own counted with Python's."""
-    for name, types in _KINDS.items():
-        if issubclass(type_, types):
-            return name
-    return type_.__name__
-
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "bool": (bool, np.bool_),
-    "int": (int, np.integer),
-    "float": (float, np.floating),
-}
+def _kinds(values: Iterable[Any]) -> set[str]:
+    """Names of the types of values, numpy's own counted with Python's."""
+    names: dict[Any, str] = {str: "str", (bool, np.bool_): "bool", (int, np.integer): "int"}
+    names |= {(float, np.floating): "float"}
+    return {
+        next((name for types, name in names.items() if issubclass(found, types)), found.__name__)
+        for found in set(map(type, values))
+    }
 
 
 def _plain(names: list[Any]) -> list[Any]:
@@ -303,8 +280,5 @@ def _plain(names: list[Any]) -> list[Any]:
 
 
 def _is_row(entry: Any) -> bool:
-    return isinstance(entry, (list, tuple, set, frozenset)) or _is_array(entry)
-
-
-def _is_array(entry: Any) -> bool:
-    return isinstance(entry, np.ndarray) and entry.ndim > 0
+    is_array = isinstance(entry, np.ndarray) and entry.ndim > 0
+    return is_array or isinstance(entry, (list, tuple, set, frozenset))

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from labelry.data.cells import FIT_TEXT, bad, flaw_of_text, shown
+from labelry.data.streams import last_suffix
 from labelry.data.tables import read_lines
 
 _HEADER = ["label", "name"]
-_COMPRESSIONS = {".gz", ".xz", ".zst"}
 
 
 def read_names(path: str | Path) -> dict[str, str]:
@@ -21,12 +21,9 @@ def read_names(path: str | Path) -> dict[str, str]:
     they are ``label,name`` with quotes as in RFC 4180, in one called .jsonl ``{"label": ...,
     "name": ...}``. A first line of these two words is a header. The file may be compressed.
 
-    Raises
-    ------
-    DataError
-        Names the file and the line of what is not a label and its name, or a label named twice.
+    A DataError names the line of what is not a label and its name, or of a label named twice.
     """
-    suffix = next((s for s in reversed(Path(path).suffixes) if s not in _COMPRESSIONS), "")
+    suffix = last_suffix(path)
     names: dict[str, str] = {}
     for number, line in read_lines(path):
         text = line.rstrip("\r\n")

@@ -1,9 +1,8 @@
-"""Datasets as numpy archives: one ``.npz`` for all, or a pair as scipy writes them."""
+"""Datasets as numpy archives, ``.npz``."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,14 +12,13 @@ from scipy.sparse import csr_array, issparse
 
 from labelry.data.canonical import make_csr
 from labelry.data.dataset import Dataset, Features
-from labelry.data.streams import open_input, open_output
+from labelry.data.streams import open_output, seekable_input
 from labelry.errors import DataError, LabelryError
 from labelry.memory import watch
 
 Arrays = dict[str, NDArray[Any]]
 
 _PARTS = ("data", "indices", "indptr", "shape")
-_STEP = 1 << 24  # bytes
 
 
 def write_npz(dataset: Dataset, path: str | Path) -> None:
@@ -29,10 +27,7 @@ def write_npz(dataset: Dataset, path: str | Path) -> None:
     A sparse matrix M becomes the arrays ``M_data``, ``M_indices``, ``M_indptr`` and
     ``M_shape``; a dense X is the array ``X``. Names are arrays of text.
 
-    Raises
-    ------
-    DataError
-        The dataset has texts, or a name that ends with a NUL character, which numpy would cut.
+    Texts, and names that end with a NUL character, which numpy would cut, are a DataError.
     """
     if dataset.texts is not None:
         raise DataError("cannot be written: texts have no place in an npz file", path=path)
@@ -55,10 +50,7 @@ def write_npz(dataset: Dataset, path: str | Path) -> None:
 def read_npz(path: str | Path) -> Dataset:
     """Read what `write_npz` wrote; X and the names may be missing.
 
-    Raises
-    ------
-    DataError
-        The file is damaged, or its arrays do not fit together; names the array.
+    A DataError names the array that is damaged or does not fit to the others.
     """
     arrays = _load(path)
     Y = _csr(arrays, "Y_", path)
@@ -67,21 +59,16 @@ def read_npz(path: str | Path) -> Dataset:
         X = _dense(arrays["X"], path)
     elif any(name.startswith("X_") for name in arrays):
         X = _csr(arrays, "X_", path)
-    if X is not None:
-        _check_rows(X, Y, path)
+    if X is not None and X.shape[0] != Y.shape[0]:
+        raise DataError(
+            f"found {Y.shape[0]} rows of labels, expected {X.shape[0]} as of features", path=path
+        )
     return Dataset(
         Y,
         X,
         label_names=_names(arrays, "label_names", Y.shape[1], path),
         feature_names=_names(arrays, "feature_names", 0 if X is None else X.shape[1], path),
     )
-
-
-def read_npz_pair(x_path: str | Path, y_path: str | Path) -> Dataset:
-    """Read X and Y from two files of `scipy.sparse.save_npz`, in CSR format."""
-    X, Y = _csr_of_scipy(x_path), _csr_of_scipy(y_path)
-    _check_rows(X, Y, y_path)
-    return Dataset(Y, X)
 
 
 class _Sequential(io.RawIOBase):
@@ -98,17 +85,15 @@ class _Sequential(io.RawIOBase):
 
 
 def _load(path: str | Path) -> Arrays:
-    with open_input(path) as stream:
-        if stream.peek(2)[:2] != b"PK":
+    remedy = "write it as another format, which can be read in blocks"
+    with seekable_input(path, remedy) as stream:
+        if stream.read(2) != b"PK":
             raise DataError("is not an npz file: expected a zip archive", path=path)
-        name = "the archive"
+        stream.seek(0)
+        name, arrays = "the archive", {}
         try:
-            take = watch(
-                f"reading {path}", "write it as another format, which can be read in blocks"
-            )
-            file = stream if stream.seekable() else _unpacked(stream, take)
-            arrays = {}
-            with np.load(file, allow_pickle=False) as archive:
+            with np.load(stream, allow_pickle=False) as archive:
+                take = watch(f"reading {path}", remedy)
                 take(sum(entry.file_size for entry in archive.zip.infolist()))
                 for name in archive.files:
                     arrays[name] = archive[name]
@@ -118,25 +103,6 @@ def _load(path: str | Path) -> Arrays:
         except Exception as error:
             raise DataError(f"{name} cannot be read: {error}", path=path) from error
     return arrays
-
-
-def _unpacked(stream: BinaryIO, take: Callable[[int], None]) -> io.BytesIO:
-    """All of a compressed archive, as long as it fits in memory."""
-    file = io.BytesIO()
-    while part := stream.read(_STEP):
-        take(len(part))
-        file.write(part)
-    file.seek(0)
-    return file
-
-
-def _csr_of_scipy(path: str | Path) -> csr_array:
-    arrays = _load(path)
-    kind = arrays.get("format", np.array("none")).item()
-    kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
-    if kind != "csr":
-        raise DataError(f"found a sparse matrix of format {kind!r}, expected 'csr'", path=path)
-    return _csr(arrays, "", path)
 
 
 def _csr(arrays: Arrays, prefix: str, path: str | Path) -> csr_array:
@@ -195,10 +161,3 @@ def _names(arrays: Arrays, name: str, size: int, path: str | Path) -> list[str] 
         return [str(text) for text in array]
     except ValueError as error:  # code points beyond Unicode
         raise DataError(f"the array {name} is wrong: {error}", path=path) from error
-
-
-def _check_rows(X: Features, Y: csr_array, path: str | Path) -> None:
-    if X.shape[0] != Y.shape[0]:
-        raise DataError(
-            f"found {Y.shape[0]} rows of labels, expected {X.shape[0]} as of features", path=path
-        )

@@ -7,27 +7,25 @@ fit in memory is refused by the sizes that the file says it has.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from labelry import memory
 from labelry.data.cells import Column, as_names, as_text, bad
-from labelry.data.streams import open_input
+from labelry.data.streams import seekable_input
 from labelry.errors import DataError, MissingExtraError
 
 _ROWS = 4_096  # read or written together
-_STEP = 1 << 20  # bytes that are unpacked together
 
 
 def read_parquet(path: str | Path, text: Column, labels: Column) -> Iterator[tuple[str, list[str]]]:
     """Yield text and labels of each row."""
     pyarrow, _ = _pyarrow()
     number = 0
-    with _seekable_input(path) as stream:
+    # Parquet is read from its end.
+    with seekable_input(path, "Parquet has its own compression: unpack it first") as stream:
         try:
             for batch in _batches(stream, path, [c for c in (text, labels) if c.wanted]):
                 values = [_python_values(column, path, number) for column in batch]
@@ -41,12 +39,9 @@ def read_parquet(path: str | Path, text: Column, labels: Column) -> Iterator[tup
 
 
 def write_parquet(
-    rows: Iterable[tuple[int, str, list[str]]],
-    stream: IO[bytes],
-    text_column: str,
-    label_column: str,
+    rows: Iterable[tuple[str, list[str]]], stream: IO[bytes], text_column: str, label_column: str
 ) -> None:
-    """Write numbered rows of text and labels."""
+    """Write rows of text and labels."""
     pyarrow, parquet = _pyarrow()
     schema = pyarrow.schema(
         [(text_column, pyarrow.string()), (label_column, pyarrow.list_(pyarrow.string()))]
@@ -54,8 +49,8 @@ def write_parquet(
     rows = iter(rows)
     with parquet.ParquetWriter(stream, schema) as writer:
         while block := list(islice(rows, _ROWS)):
-            texts, names = [text for _, text, _ in block], [names for _, _, names in block]
-            writer.write_table(pyarrow.table([texts, names], schema=schema))
+            columns = [list(column) for column in zip(*block, strict=True)]
+            writer.write_table(pyarrow.table(columns, schema=schema))
 
 
 def _batches(stream: IO[bytes], path: str | Path, wanted: list[Column]) -> Iterator[list[Any]]:
@@ -108,21 +103,6 @@ def _values(column: Any) -> list[Any]:
     used = column.indices.unique().drop_null()
     value_of = dict(zip(used.to_pylist(), column.dictionary.take(used).to_pylist(), strict=True))
     return [value_of.get(code) for code in column.indices.to_pylist()]  # none for a null
-
-
-@contextmanager
-def _seekable_input(path: str | Path) -> Iterator[IO[bytes]]:
-    """Parquet is read from its end: a compressed file is unpacked to a temporary one first."""
-    with open_input(path) as stream:
-        if stream.seekable():
-            yield stream
-            return
-        take = memory.watch(f"unpacking {path}", "Parquet has its own compression: unpack it first")
-        with tempfile.TemporaryFile() as unpacked:
-            while part := stream.read(_STEP):
-                take(len(part))
-                unpacked.write(part)
-            yield unpacked
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -277,27 +277,19 @@ def _read_features(text, pos, comments, low, high, indices, data, n):  # type: i
 def parse_lines(  # type: ignore[no-untyped-def]
     text, comments, min_label, max_label, min_feature, max_feature, X, Y
 ):
-    """Parse whole lines into the CSR parts `X` and `Y`, each (indptr, indices, data).
+    """Parse whole lines into the CSR parts `X` and `Y`, each (indptr, indices, data), rows sorted.
 
-    Parameters
-    ----------
-    text : uint8 array
-        Ends with a newline and, not counted, `PADDING` bytes.
-    comments : bool
-        svmlight: ``#`` starts a comment, lines without content are no rows, and a label
-        may have a sign and a fraction of zeros. Otherwise each line is a row.
-    min_label, max_label, min_feature, max_feature : int
-        The ids that are accepted, both ends included.
-    X, Y : tuple of (int64 indptr, int32 indices, float32 data)
-        Filled here; their sizes are bounded by `count_marks`. Rows come out sorted.
+    `text` ends with a newline and, not counted, `PADDING` bytes. `count_marks` bounds the sizes of
+    `X` and `Y`. With `comments` (svmlight) ``#`` starts a comment, lines without content are no
+    rows, and a label may have a sign and a fraction of zeros. Otherwise each line is a row.
 
     Returns
     -------
     n_rows, n_lines : int
-        What was read without an error.
+        Rows and lines before the first error.
     error, place : int
-        What is wrong in the next line, and where: the offending token, or the start of the
-        labels or features that hold a repeated one.
+        The error in the next line, and where: the offending token, or the start of the labels or
+        features that hold a repeated one.
     top_line, minus_line : int
         The first line with the largest feature, the first with a negative label; or -1.
     """

@@ -25,18 +25,17 @@ class RankingLines:
 
     Parameters
     ----------
-    format : {"jsonl", "csv", "xc"}
-    labels : list of str or int
+    labels
         The label of each column.
-    k : int
+    k
         Most labels of a row.
-    threshold : float, optional
+    threshold
         Leave out labels that score less.
 
     Attributes
     ----------
     header : str
-        What comes before the first line.
+        The text before the first line.
 
     Examples
     --------
@@ -78,10 +77,10 @@ class RankingLines:
                 f'{{"labels": [{", ".join(names[a:b])}], "scores": [{", ".join(numbers[a:b])}]}}\n'
                 for a, b in bounds
             )
+        form = "{}:{}" if self._format == "xc" else "{},{}"
+        pairs = list(map(form.format, names, numbers))
         if self._format == "xc":
-            pairs = list(map("{}:{}".format, names, numbers))
             return "".join(" ".join(pairs[a:b]) + "\n" for a, b in bounds)
-        pairs = list(map("{},{}".format, names, numbers))
         return "".join(
             ",".join([*pairs[a:b], *[","] * (self._width - (b - a))]) + "\n" for a, b in bounds
         )

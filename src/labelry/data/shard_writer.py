@@ -13,7 +13,7 @@ import logging
 import re
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -48,14 +48,14 @@ from labelry.data.shards import (
     rows_between,
     shard_name,
 )
-from labelry.data.streams import open_output
+from labelry.data.streams import write_file
 from labelry.data.tables import TABLE_FORMATS
 from labelry.data.text import TextFeatures
 from labelry.errors import DataError
 from labelry.linalg.matrices import Matrix, stacked
 from labelry.progress import phase
-from labelry.replacing import locked
-from labelry.sealed import seal
+from labelry.storage.replacing import locked
+from labelry.storage.sealed import seal
 
 log = logging.getLogger("labelry")
 
@@ -82,23 +82,18 @@ def write_shards(
 
     Parameters
     ----------
-    format : str, optional
-        Of the source; told from the content if not given.
-    text_features : TextFeatures, optional
-        How to make features of texts; not fitted.
-    shard_bytes : int
+    format
+        Format of the source; told from the content if not given.
+    text_features
+        Makes features of texts; not fitted.
+    shard_bytes
         Size of a shard in memory and on disk, about. A bound on memory in training must be at
         least four times that.
-    force : bool
-        Replace shards that are there, complete or not.
+    force
+        Replace shards that are there, complete or not. Otherwise complete shards, or some of
+        another input, are a DataError.
     **reading
         As for `labelry.data.read_blocks`.
-
-    Raises
-    ------
-    DataError
-        The input is wrong; something else is in the way; or the directory has complete shards,
-        or some of another input, and `force` is not given.
     """
     if shard_bytes < 1:
         raise ValueError(f"shard_bytes must be at least 1, got {shard_bytes}")
@@ -112,33 +107,30 @@ def write_shards(
         blocks = read_blocks(source, format, **reading)
         if begun is not None:
             blocks = _after(blocks, begun["n_rows"])
-        if with_texts and begun is None:
-            names = _survey(read_blocks(source, format, **reading), features)
-            blocks = _encoded(blocks, features, names)
-        elif with_texts and begun is not None:
-            known = from_manifest(directory, begun)
-            blocks = _encoded(blocks, known.text_features, known.label_names)
-        if begun is None:
+            if with_texts:
+                known = from_manifest(directory, begun)
+                blocks = _encoded(blocks, known.text_features, known.label_names)
+        else:
+            if with_texts:
+                names = _survey(read_blocks(source, format, **reading), features)
+                blocks = _encoded(blocks, features, names)
             first = next(blocks, None)
             if first is None or first.X is None:
                 missing = "rows; expected at least one" if first is None else "features"
                 raise DataError(f"found no {missing}", path=source)
             blocks = chain([first], blocks)
             begun = _begin(directory, origin, first, features if with_texts else None)
-        _write_all(blocks, _Writer(directory, begun, shard_bytes))
+        writer = _Writer(directory, begun, shard_bytes)
+        try:
+            with phase("writing shards", unit="rows") as advance:
+                for block in blocks:
+                    writer.add(block.X, block.Y)
+                    advance(block.n_rows)
+                writer.finish()
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(writer.kept)
+            raise
     return open_shards(directory)
-
-
-def _write_all(blocks: Iterable[Dataset], writer: _Writer) -> None:
-    try:
-        with phase("writing shards", unit="rows") as advance:
-            for block in blocks:
-                writer.add(block.X, block.Y)
-                advance(block.n_rows)
-            writer.finish()
-    except KeyboardInterrupt as interrupt:
-        interrupt.add_note(writer.kept)
-        raise
 
 
 # What is there already
@@ -203,11 +195,9 @@ def _begun(directory: Path, origin: dict[str, Any], force: bool) -> dict[str, An
         message = "the shards already exist; expected none, or the option force"
         raise DataError(message, path=directory)
     if manifest["origin"] != origin:
-        raise DataError(
-            f"has begun with another input ({manifest['origin']['file']}, or it was changed, or "
-            "is read with other options); the option force begins anew",
-            path=directory,
-        )
+        other = f"({manifest['origin']['file']}, or it was changed, or is read with other options)"
+        message = f"has begun with another input {other}; the option force begins anew"
+        raise DataError(message, path=directory)
     log.info("going on after %s rows that are in %s", f"{manifest['n_rows']:,}", directory)
     return manifest
 
@@ -216,16 +206,13 @@ def _begin(
     directory: Path, origin: dict[str, Any], first: Dataset, features: TextFeatures | None
 ) -> dict[str, Any]:
     """Write what is known before the rows, and the first manifest."""
-    files: dict[str, bytes] = {}
-    for name, value in ((LABELS, first.label_names), (FEATURES, first.feature_names)):
-        if value is not None:
-            files[name] = json.dumps(value).encode()
+    state, arrays = (None, {}) if features is None else features.to_state()
+    known = {LABELS: first.label_names, FEATURES: first.feature_names, TEXT: state}
+    files = {name: json.dumps(v).encode() for name, v in known.items() if v is not None}
     if features is not None:
-        state, arrays = features.to_state()
-        files[TEXT] = json.dumps(state).encode()
         files[TEXT_ARRAYS] = save(arrays)
     for name, content in files.items():
-        _write(directory / name, content)
+        write_file(directory / name, content)
     manifest = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -238,7 +225,7 @@ def _begin(
         "files": {name: _entry(content) for name, content in files.items()},
         "shards": [],
     }
-    _write(directory / MANIFEST, seal(manifest))
+    write_file(directory / MANIFEST, seal(manifest))
     return manifest
 
 
@@ -260,12 +247,8 @@ def _survey(blocks: Iterator[Dataset], features: TextFeatures) -> list[str]:
     return sorted(names)
 
 
-def _encoded(
-    blocks: Iterator[Dataset], features: TextFeatures | None, names: list[str] | None
-) -> Iterator[Dataset]:
+def _encoded(blocks: Iterator[Dataset], features: Any, names: Any) -> Iterator[Dataset]:
     """Blocks of texts, of which each has its own labels, as features and labels of all."""
-    if features is None or names is None:
-        raise ValueError("shards of texts have text features and label names")
     column = {name: j for j, name in enumerate(names)}
     for block in blocks:
         own = block.label_names or []
@@ -330,14 +313,14 @@ class _Writer:
     def _write_shard(self, X: Matrix, Y: csr_array) -> None:
         content = save(_arrays(X, Y))
         shards = self._manifest["shards"]
-        _write(self._directory / shard_name(len(shards)), content)
+        write_file(self._directory / shard_name(len(shards)), content)
         nonzeros = X.nnz if issparse(X) else np.count_nonzero(X)
         shards.append(Shard(Y.shape[0], int(nonzeros), int(Y.nnz), **_entry(content))._asdict())
         self._manifest["n_rows"] += Y.shape[0]
         self._write_manifest()
 
     def _write_manifest(self) -> None:
-        _write(self._directory / MANIFEST, seal(self._manifest))
+        write_file(self._directory / MANIFEST, seal(self._manifest))
 
 
 def _row_bytes(X: Matrix, Y: csr_array) -> NDArray[np.int64]:
@@ -357,11 +340,6 @@ def _arrays(X: Matrix, Y: csr_array) -> dict[str, NDArray[Any]]:
     if (arrays["Y.data"] == 1).all():
         del arrays["Y.data"]
     return arrays
-
-
-def _write(path: Path, content: bytes) -> None:
-    with open_output(path) as out:
-        out.write(content)
 
 
 def _entry(content: bytes) -> dict[str, int]:

@@ -20,13 +20,13 @@ from __future__ import annotations
 import json
 import mmap
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,8 @@ from labelry.data.text import TextFeatures
 from labelry.errors import DataError, ModelError
 from labelry.linalg.matrices import Matrix, consecutive_rows
 from labelry.linalg.parallel import balanced_spans, spans
-from labelry.linalg.rows import Block, StreamedRows
-from labelry.sealed import array_views, map_file, plain_size, read_sealed
+from labelry.linalg.rows import Block, Known, StreamedRows
+from labelry.storage.sealed import array_views, map_file, plain_size, read_sealed
 
 MANIFEST, LABELS, FEATURES = "shards.json", "labels.json", "features.json"
 TEXT, TEXT_ARRAYS = "text.json", "text.safetensors"
@@ -49,16 +49,13 @@ FORMAT, FORMAT_VERSION = "labelry-shards", 1
 _BLOCKS_OF_BOUND = 8  # blocks that the bound on memory has room for: copies, and work on them
 _SHARDS_OF_BOUND = 4  # shards that it must have room for: one in use, one ahead, and work
 
-T = TypeVar("T")
-U = TypeVar("U")
-
 
 class Shard(NamedTuple):
-    """What is said of a shard: its rows, nonzeros of X and of Y, and its file."""
+    """The sizes of a shard, and those of its file."""
 
     rows: int
-    nonzeros: int
-    labels: int
+    nonzeros: int  # of X
+    labels: int  # nonzeros of Y
     bytes: int
     crc32: int
 
@@ -81,14 +78,8 @@ def is_shards(path: str | Path) -> bool:
 class Shards:
     """A dataset in a directory of shards; `open_shards` gives it.
 
-    Attributes
-    ----------
-    n_rows, n_features, n_labels : int
-    n_bytes : int
-        That X and Y take.
-    label_names, feature_names : list of str, or None
-    text_features : TextFeatures, or None
-        What made X out of texts.
+    Beside its sizes it has `label_names`, `feature_names` and `text_features`, the `TextFeatures`
+    that made X out of texts; each is None where there are none. X and Y take `n_bytes`.
     """
 
     path: Path
@@ -143,9 +134,16 @@ class Shards:
         """The rows of one shard after the other."""
         return (self._named(X, Y) for X, Y in self.load())
 
-    def load(self) -> Iterator[tuple[Matrix, csr_array]]:
-        """X and Y of one shard after the other, views of files that are read ahead."""
-        return _ahead(self._load, range(len(self.shards)))
+    def load(self, first: int = 0, last: int | None = None) -> Iterator[tuple[Matrix, csr_array]]:
+        """X and Y of one shard after the other, views; a thread reads the next shard meanwhile."""
+        numbers = range(len(self.shards))[first:last]
+        with ThreadPoolExecutor(1, thread_name_prefix="labelry-read") as pool:
+            coming = pool.submit(self._load, numbers[0])
+            for number in numbers[1:]:
+                loaded, coming = coming.result(), pool.submit(self._load, number)
+                yield loaded
+                del loaded  # its memory is needed
+            yield coming.result()
 
     def _named(self, X: Features, Y: csr_array) -> Dataset:
         return Dataset(Y, X, label_names=self.label_names, feature_names=self.feature_names)
@@ -175,11 +173,10 @@ class Shards:
 
     def _read_names(self, name: str, size: int) -> list[str] | None:
         names = self._read_json(name)
-        if names is None:
-            return None
-        are_texts = isinstance(names, list) and all(isinstance(text, str) for text in names)
-        if not are_texts or not len(names) == len(set(names)) == size:
-            raise DataError(f"expected {size} distinct names", path=self.path / name)
+        if names is not None:
+            are_texts = isinstance(names, list) and all(isinstance(text, str) for text in names)
+            if not are_texts or not len(names) == len(set(names)) == size:
+                raise DataError(f"expected {size} distinct names", path=self.path / name)
         return names
 
     def _read_json(self, name: str) -> Any:
@@ -197,24 +194,15 @@ class ShardedRows(StreamedRows):
 
     A block is a shard, or a part of it where the bound on memory asks for less.
 
-    Parameters
-    ----------
-    memory : int, optional
-        Bytes that passes, and what is computed in them, should stay within, beyond the program
-        itself. At least four times the largest shard.
+    `memory` is the number of bytes that passes, and what is computed in them, should stay within,
+    beyond the program itself; at least four times the largest shard.
     """
 
     def __init__(
         self, shards: Shards, *, memory: int | None = None, n_jobs: int | None = None
     ) -> None:
-        super().__init__(
-            shards.n_rows,
-            shards.n_features,
-            shards.n_labels,
-            n_bytes=shards.n_bytes,
-            memory=memory,
-            n_jobs=n_jobs,
-        )
+        sizes = (shards.n_rows, shards.n_features, shards.n_labels)
+        super().__init__(*sizes, n_bytes=shards.n_bytes, memory=memory, n_jobs=n_jobs)
         self.shards = shards
         least = _SHARDS_OF_BOUND * max(shard.bytes for shard in shards.shards)
         if memory is not None and memory < least:
@@ -223,17 +211,19 @@ class ShardedRows(StreamedRows):
                 f"largest shard, got {machine.human(memory)}; or make smaller shards"
             )
 
-    @property
-    def label_names(self) -> list[str] | None:  # type: ignore[override]
-        return self.shards.label_names
-
-    @property
-    def text_features(self) -> TextFeatures | None:
-        return self.shards.text_features
+    @cached_property
+    def known(self) -> Known:  # type: ignore[override]
+        """Return what the shards know beside their rows; it is read when it is first asked for."""
+        names, features = self.shards.label_names, self.shards.text_features
+        return Known(label_names=names, text_features=features)
 
     def blocks(self) -> Iterator[Block]:
-        start = 0
-        for X, Y in self.shards.load():
+        return self.blocks_between(0, len(self.shards.shards))
+
+    def blocks_between(self, first: int, last: int) -> Iterator[Block]:
+        """The blocks of the shards from `first` up to, not including, `last`."""
+        start = sum(shard.rows for shard in self.shards.shards[:first])
+        for X, Y in self.shards.load(first, last):
             for a, b in self._cut(X):
                 yield Block(rows_between(X, a, b), rows_between(Y, a, b), None, start + a)
             start += Y.shape[0]
@@ -247,24 +237,17 @@ class ShardedRows(StreamedRows):
 
 
 def open_shards(path: str | Path) -> Shards:
-    """Open a directory of shards.
+    """Open a directory of shards; each is checked when it is read for the first time.
 
-    The shards must be there in full length; each is checked when it is read for the first time.
-
-    Raises
-    ------
-    DataError
-        There are no shards, or they are incomplete, damaged or of a newer format.
+    A DataError says if there are none, or if they are incomplete, damaged or of a newer format.
     """
     path = Path(path)
     with reading_shards(path):
         manifest = read_manifest(path)
         if not manifest["complete"]:
-            raise DataError(
-                f"the shards are incomplete ({manifest['n_rows']:,} rows so far): run the "
-                "command that makes them again, and it will go on",
-                path=path,
-            )
+            found = f"the shards are incomplete ({manifest['n_rows']:,} rows so far)"
+            remedy = "run the command that makes them again, and it will go on"
+            raise DataError(f"{found}: {remedy}", path=path)
         if not manifest["shards"]:
             raise ValueError("there is no shard")
         return from_manifest(path, manifest)
@@ -306,17 +289,6 @@ def reading_shards(path: Path) -> Iterator[None]:
     # Of right checksum: made by someone else.
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"does not hold valid shards: {error}", path=path) from error
-
-
-def _ahead(load: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-    """``load(item)`` for each item, the next in a thread while the caller works on the last."""
-    with ThreadPoolExecutor(1, thread_name_prefix="labelry-read") as pool:
-        coming = pool.submit(load, items[0])
-        for item in items[1:]:
-            loaded, coming = coming.result(), pool.submit(load, item)
-            yield loaded
-            del loaded  # its memory is needed
-        yield coming.result()
 
 
 def _csr(arrays: dict[str, NDArray[Any]], name: str, n_columns: int) -> csr_array:

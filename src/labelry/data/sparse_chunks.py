@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,7 @@ MAX_WIDTH = 2**31 - 1  # so that column numbers fit in int32
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """What is known before the rows are read."""
 
     path: str | Path
@@ -33,10 +31,6 @@ class Layout:
     feature_width: int = MAX_WIDTH  # what the rows may use
     label_width: int = MAX_WIDTH
     unread: bytes = b""  # the first line, if it is a row
-
-    @property
-    def has_header(self) -> bool:
-        return self.n_rows is not None
 
     @property
     def is_complete(self) -> bool:
@@ -70,30 +64,15 @@ def read_layout(
         fields = first.split(b"#")[0]
         header = b":" not in fields and len(fields.split()) > 1
     if not header:
-        return Layout(
-            path,
-            zero_based,
-            n_features,
-            n_labels,
-            feature_width=MAX_WIDTH if n_features is None else n_features,
-            label_width=MAX_WIDTH if n_labels is None else n_labels,
-            unread=first,
-        )
+        x, y = (MAX_WIDTH if width is None else width for width in (n_features, n_labels))
+        return Layout(path, zero_based, n_features, n_labels, None, x, y, first)
     n_rows, d, c = _parse_header(first, path)
     for name, announced, given in (("features", d, n_features), ("labels", c, n_labels)):
         if given is not None and announced > given:
-            raise DataError(
-                f"found {announced} {name}, expected at most {given}", path=path, line=1
-            )
-    return Layout(
-        path,
-        True if zero_based is None else zero_based,
-        d if n_features is None else n_features,
-        c if n_labels is None else n_labels,
-        n_rows=n_rows,
-        feature_width=d,
-        label_width=c,
-    )
+            message = f"found {announced} {name}, expected at most {given}"
+            raise DataError(message, path=path, line=1)
+    columns = (d if n_features is None else n_features, c if n_labels is None else n_labels)
+    return Layout(path, zero_based is not False, *columns, n_rows, d, c)
 
 
 def _parse_header(line: bytes, path: str | Path) -> tuple[int, int, int]:
@@ -102,16 +81,11 @@ def _parse_header(line: bytes, path: str | Path) -> tuple[int, int, int]:
         n_rows, d, c = (int(f) for f in fields)
         if max(d, c) <= MAX_WIDTH:
             return n_rows, d, c
-    raise DataError(
-        f"found {_shorten(line)}, expected a header of three integers: "
-        "numbers of rows, features and labels",
-        path=path,
-        line=1,
-    )
+    expected = "a header of three integers: numbers of rows, features and labels"
+    raise DataError(f"found {_shorten(line)}, expected {expected}", path=path, line=1)
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Some rows of a CSR matrix."""
 
     indptr: NDArray[np.int64]
@@ -119,22 +93,15 @@ class Part:
     data: NDArray[np.float32]
 
     @classmethod
-    def empty(cls, n_rows: int, size: int) -> Part:
-        return cls(
-            np.empty(n_rows + 1, np.int64), np.empty(size, np.int32), np.empty(size, np.float32)
-        )
+    def empty(cls, n_rows: int, size: int) -> Self:
+        return cls(np.empty(n_rows + 1, np.int64), np.empty(size, np.int32), np.empty(size, "f4"))
 
     def head(self, n_rows: int) -> Part:
         size = self.indptr[n_rows]
         return Part(self.indptr[: n_rows + 1], self.indices[:size], self.data[:size])
 
-    @property
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        return self.indptr, self.indices, self.data
 
-
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Some lines as rows, up to the first wrong one; lines count from `first_line`."""
 
     X: Part
@@ -152,24 +119,21 @@ def read_chunks(
 ) -> Iterator[Chunk]:
     """Parse the rest of the file in order; the first error in the file is raised."""
     tasks = ((text, layout) for text in _cut(file, layout, size))
-    line = 2 if layout.has_header else 1
+    line = 1 if layout.n_rows is None else 2
     n_rows = 0
     for chunk in stream(_parse, tasks, resolve_jobs(n_jobs)):
         if layout.n_rows is not None:
             chunk = _check_surplus(chunk, layout, n_rows, line)
         if chunk.error is not None:
             raise DataError(chunk.error, path=layout.path, line=line + chunk.n_lines)
-        yield replace(chunk, first_line=line)
+        yield chunk._replace(first_line=line)
         line += chunk.n_lines
         n_rows += chunk.n_rows
     if layout.n_rows is not None and n_rows < layout.n_rows:
-        raise DataError(
-            f"found the end of the file after {n_rows} rows, "
-            f"expected {layout.n_rows} as in the header",
-            path=layout.path,
-            line=line,
-        )
-    if n_rows == 0 and not layout.has_header:
+        expected = f"expected {layout.n_rows} as in the header"
+        message = f"found the end of the file after {n_rows} rows, {expected}"
+        raise DataError(message, path=layout.path, line=line)
+    if n_rows == 0 and layout.n_rows is None:
         raise DataError("found no rows, expected 'label,label feature:value'", path=layout.path)
 
 
@@ -195,7 +159,7 @@ def _parse(text: bytes | DataError, layout: Layout) -> Chunk:
     newlines, commas, colons = kernels.count_marks(array)
     X, Y = Part.empty(newlines, colons), Part.empty(newlines, commas + newlines)
     n_rows, n_lines, error, place, top_line, minus_line = kernels.parse_lines(
-        array, not layout.has_header, *layout.limits, X.arrays, Y.arrays
+        array, layout.n_rows is None, *layout.limits, tuple(X), tuple(Y)
     )
     message = None if error == kernels.OK else _explain(error, text, place, layout)
     return Chunk(X.head(n_rows), Y.head(n_rows), n_rows, n_lines, message, top_line, minus_line)
@@ -211,9 +175,9 @@ def _check_surplus(chunk: Chunk, layout: Layout, n_rows: int, line: int) -> Chun
         filled = np.flatnonzero(sizes)
         if filled.size:
             raise DataError(surplus, path=layout.path, line=line + room + int(filled[0]))
-        chunk = replace(chunk, X=chunk.X.head(room), Y=chunk.Y.head(room), n_rows=room)
+        chunk = chunk._replace(X=chunk.X.head(room), Y=chunk.Y.head(room), n_rows=room)
     if chunk.error is not None and chunk.n_rows == room:
-        return replace(chunk, error=surplus)
+        return chunk._replace(error=surplus)
     return chunk
 
 

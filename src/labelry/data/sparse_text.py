@@ -10,9 +10,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,32 +53,24 @@ def read_sparse_text(
     or features may be missing. Features need not be in order. Values are finite decimal
     numbers, read as float32; zeros that the file has are kept as entries of X.
 
-    With a header, each of the announced lines is a row, an empty one too, and labels are
-    column numbers. Without, lines that are empty or only a comment (``# ...``) are skipped,
-    labels are integers, perhaps written ``+1`` or ``3.0``, and what they mean depends:
-
-    - exactly one label on every row, and no `n_labels` given, is multiclass: the columns
-      of Y are the distinct labels in increasing order, `label_names` has them as text;
-    - otherwise labels are column numbers, so they must not be negative.
+    With a header, each of the announced lines is a row, an empty one too, and labels are column
+    numbers. Without, lines that are empty or only a comment (``# ...``) are skipped, and labels are
+    integers, perhaps written ``+1`` or ``3.0``. With exactly one label on every row, and no
+    `n_labels`, the file is multiclass: the columns of Y are the distinct labels in increasing
+    order, `label_names` has them as text. Otherwise labels are column numbers, so they must not be
+    negative. A DataError names the line of the first thing that breaks the format. Memory stays
+    below about twice the size of the result.
 
     Parameters
     ----------
-    path : path
-    header : bool, optional
+    header
         Whether the first line is ``n d c``. None: if it has several fields but no colon.
-    zero_based : bool, optional
+    zero_based
         Whether the first feature is 0 or 1. None: 0 with a header; without, 1 unless the
         file has a feature 0.
-    n_features, n_labels : int, optional
+    n_features, n_labels
         Columns of X and Y, at least those of the header. None: as in the header, or else
         just enough for the file.
-    n_jobs : int, optional
-        Threads that parse. Memory stays below about twice the size of the result.
-
-    Raises
-    ------
-    DataError
-        The first thing in the file that breaks the format; names the line.
 
     Examples
     --------
@@ -100,7 +91,7 @@ def read_sparse_text(
                 survey.add(chunk)
             X.add(chunk.X)
             Y.add(chunk.Y)
-            take(sum(array.nbytes for part in (chunk.X, chunk.Y) for array in part.arrays))
+            take(sum(array.nbytes for part in (chunk.X, chunk.Y) for array in part))
     return _dataset(X.finish(), Y.finish(), survey.columns(layout))
 
 
@@ -128,16 +119,15 @@ def read_sparse_text_blocks(
             yield from _blocks(file, layout, _Survey().columns(layout), block_bytes, n_jobs)
             return
         if is_standard_input(path):
-            layout = replace(layout, zero_based=bool(zero_based))
+            layout = layout._replace(zero_based=bool(zero_based))
             yield from _blocks(file, layout, None, block_bytes, n_jobs)
             return
         survey = _Survey()
         for chunk in read_chunks(file, layout, block_bytes, n_jobs):
             survey.add(chunk)
-    columns = survey.columns(layout)
     with open_input(path) as file:
-        layout = read_layout(file, path, *options)
-        yield from _blocks(file, layout, columns, block_bytes, n_jobs)
+        read_layout(file, path, *options)  # only to come to the rows
+        yield from _blocks(file, layout, survey.columns(layout), block_bytes, n_jobs)
 
 
 def _blocks(
@@ -166,11 +156,8 @@ def write_sparse_text(
     `label_names` are integers, those as labels; otherwise labels are column numbers.
     Feature names, other label names and, in svmlight, empty columns at the end are not kept.
 
-    Raises
-    ------
-    DataError
-        The dataset has no X, values that are not finite, labels with other weights than 1, or
-        rows without labels and features, which svmlight cannot express.
+    A DataError says if the dataset has no X, values that are not finite, labels with other weights
+    than 1, or rows without labels and features, which svmlight cannot express.
     """
     X, Y = _writable(dataset, header, path)
     labels = _label_numbers(dataset, header)
@@ -178,7 +165,7 @@ def write_sparse_text(
     y = (Y.indptr.astype(np.int64), Y.indices.astype(np.int32, copy=False))
     work = x[0] + y[0]
     spans = balanced_spans(work, 1 + (int(work[-1]) + 2 * dataset.n_rows) // _ENTRIES_PER_WRITE)
-    tasks = ((labels, 0 if header else 1, x, y, begin, stop) for begin, stop in spans)
+    tasks = ((labels, 0 if header else 1, x, y, *span) for span in spans)
     with open_output(path) as out:
         if header:
             out.write(b"%d %d %d\n" % (*X.shape, Y.shape[1]))
@@ -196,11 +183,8 @@ def _writable(dataset: Dataset, header: bool, path: str | Path) -> tuple[csr_arr
         raise DataError("cannot be written: Y has values other than 1", path=path)
     empty = np.flatnonzero((np.diff(X.indptr) == 0) & (np.diff(Y.indptr) == 0))
     if not header and empty.size:
-        raise DataError(
-            f"cannot be written: row {empty[0]} has neither labels nor features, which "
-            "svmlight cannot express; write it with a header",
-            path=path,
-        )
+        flaw = f"row {empty[0]} has neither labels nor features, which svmlight cannot express"
+        raise DataError(f"cannot be written: {flaw}; write it with a header", path=path)
     return X, Y
 
 
@@ -226,8 +210,7 @@ def _format(
     return out[:size].data
 
 
-@dataclass(frozen=True)
-class _Columns:
+class _Columns(NamedTuple):
     """What the numbers in the file stand for."""
 
     n_features: int
@@ -261,9 +244,7 @@ class _Survey:
             self.classes = np.union1d(self.classes, chunk.Y.indices)
 
     def columns(self, layout: Layout) -> _Columns:
-        zero_based = layout.zero_based
-        if zero_based is None:
-            zero_based = self.least_feature == 0
+        zero_based = self.least_feature == 0 if layout.zero_based is None else layout.zero_based
         first = 0 if zero_based else 1
         multiclass = layout.n_labels is None and self.is_multiclass
         errors = []
@@ -276,15 +257,12 @@ class _Survey:
         if errors:
             line, message = min(errors)
             raise DataError("found " + message, path=layout.path, line=line)
-        n_labels = len(self.classes) if multiclass else self.top_label + 1
-        return _Columns(
-            max(0, self.top_feature + 1 - first)
-            if layout.n_features is None
-            else layout.n_features,
-            n_labels if layout.n_labels is None else layout.n_labels,
-            first,
-            self.classes if multiclass else None,
-        )
+        n_features, n_labels = layout.n_features, layout.n_labels
+        if n_features is None:
+            n_features = max(0, self.top_feature + 1 - first)
+        if n_labels is None:
+            n_labels = len(self.classes) if multiclass else self.top_label + 1
+        return _Columns(n_features, n_labels, first, self.classes if multiclass else None)
 
 
 class _Growing:
@@ -296,17 +274,17 @@ class _Growing:
 
     def __init__(self, dtype: Any) -> None:
         self._array = np.empty(0, dtype)
-        self._size = 0
+        self.size = 0
 
     def extend(self, values: NDArray[Any]) -> None:
-        end = self._size + len(values)
+        end = self.size + len(values)
         if end > len(self._array):
             self._array.resize(max(end, len(self._array) * 5 // 4), refcheck=False)
-        self._array[self._size : end] = values
-        self._size = end
+        self._array[self.size : end] = values
+        self.size = end
 
     def finish(self) -> NDArray[Any]:
-        self._array.resize(self._size, refcheck=False)
+        self._array.resize(self.size, refcheck=False)
         return self._array
 
 
@@ -314,19 +292,17 @@ class _Stack:
     """Rows that are put below each other."""
 
     def __init__(self) -> None:
-        self._indptr, self._indices = _Growing(np.int64), _Growing(np.int32)
-        self._data = _Growing(np.float32)
-        self._indptr.extend(np.zeros(1, np.int64))
-        self._size = 0
+        self._arrays = [_Growing(dtype) for dtype in (np.int64, np.int32, np.float32)]
+        self._arrays[0].extend(np.zeros(1, np.int64))
 
     def add(self, part: Part) -> None:
-        self._indptr.extend(part.indptr[1:] + self._size)
-        self._indices.extend(part.indices)
-        self._data.extend(part.data)
-        self._size += len(part.data)
+        indptr, indices, data = self._arrays
+        indptr.extend(part.indptr[1:] + data.size)
+        indices.extend(part.indices)
+        data.extend(part.data)
 
     def finish(self) -> Part:
-        return Part(self._indptr.finish(), self._indices.finish(), self._data.finish())
+        return Part(*(array.finish() for array in self._arrays))
 
 
 def _dataset(X: Part, Y: Part, columns: _Columns) -> Dataset:

@@ -16,46 +16,26 @@ TAIL_ROWS = 5  # a label with at most so many rows is a tail label
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Statistics of a dataset; those of features or texts are None where there are none.
-
-    Attributes
-    ----------
-    n_rows, n_labels, n_features : int
-    labels_per_row_mean, labels_per_row_max : float, int
-    rows_per_label_mean, rows_per_label_median, rows_per_label_max : float, float, int
-        Over all labels, those without rows too.
-    labels_without_rows, rows_without_labels, rows_without_features : int
-        A row of zeros has no features.
-    tail_label_share : float
-        Share of the labels that have at most 5 rows (none counts).
-    tail_occurrence_share : float
-        Share that these labels have of all label occurrences.
-    features_per_row_mean, density : float
-        Nonzero features of a row; the same as a share of all features.
-    words_per_document_mean, words_per_document_max : float, int
-        Words are what whitespace separates.
-    label_frequencies : ndarray (n_labels,), int64
-        Rows of each label, descending.
-    """
+    """Statistics of a dataset; those of features or texts are None where there are none."""
 
     n_rows: int
     n_features: int | None
     n_labels: int
     labels_per_row_mean: float
     labels_per_row_max: int
-    rows_per_label_mean: float
+    rows_per_label_mean: float  # over all labels, those without rows too
     rows_per_label_median: float
     rows_per_label_max: int
     labels_without_rows: int
     rows_without_labels: int
-    rows_without_features: int | None
-    tail_label_share: float
-    tail_occurrence_share: float
-    features_per_row_mean: float | None
-    density: float | None
-    words_per_document_mean: float | None
+    rows_without_features: int | None  # a row of zeros has no features
+    tail_label_share: float  # of the labels: those with at most TAIL_ROWS rows
+    tail_occurrence_share: float  # of these labels in all label occurrences
+    features_per_row_mean: float | None  # nonzero features
+    density: float | None  # nonzero features as a share of all features
+    words_per_document_mean: float | None  # words are separated by whitespace
     words_per_document_max: int | None
-    label_frequencies: NDArray[np.int64]
+    label_frequencies: NDArray[np.int64]  # rows of each label, descending
 
     def to_dict(self) -> dict[str, Any]:
         """All statistics as plain numbers and lists, for JSON."""
@@ -82,31 +62,29 @@ def describe(dataset: Dataset | Shards) -> Statistics:
         if part.texts is not None:
             of_words.append(np.array([len(text.split()) for text in part.texts]))
     labels = np.concatenate(of_labels)
-    features = np.concatenate(of_features) if of_features else None
-    words = np.concatenate(of_words) if of_words else None
+    features, words = (
+        np.concatenate(found) if found else None for found in (of_features, of_words)
+    )
+    n_cells = dataset.n_rows * (dataset.n_features or 0)
     rows = np.sort(rows)[::-1]
     tail = rows[rows <= TAIL_ROWS]
     return Statistics(
         n_rows=dataset.n_rows,
         n_features=dataset.n_features,
         n_labels=dataset.n_labels,
-        labels_per_row_mean=_ratio(labels.sum(), len(labels)),
+        labels_per_row_mean=_mean(labels, len(labels)),
         labels_per_row_max=int(labels.max(initial=0)),
-        rows_per_label_mean=_ratio(rows.sum(), len(rows)),
+        rows_per_label_mean=_mean(rows, len(rows)),
         rows_per_label_median=float(np.median(rows)) if len(rows) else 0.0,
         rows_per_label_max=int(rows.max(initial=0)),
         labels_without_rows=int(np.sum(rows == 0)),
         rows_without_labels=int(np.sum(labels == 0)),
         rows_without_features=None if features is None else int(np.sum(features == 0)),
-        tail_label_share=_ratio(len(tail), len(rows)),
-        tail_occurrence_share=_ratio(tail.sum(), rows.sum()),
-        features_per_row_mean=None if features is None else _ratio(features.sum(), len(features)),
-        density=(
-            None
-            if features is None
-            else _ratio(features.sum(), dataset.n_rows * (dataset.n_features or 0))
-        ),
-        words_per_document_mean=None if words is None else _ratio(words.sum(), len(words)),
+        tail_label_share=len(tail) / len(rows) if len(rows) else 0.0,
+        tail_occurrence_share=_mean(tail, rows.sum()),
+        features_per_row_mean=None if features is None else _mean(features, len(features)),
+        density=None if features is None else _mean(features, n_cells),
+        words_per_document_mean=None if words is None else _mean(words, len(words)),
         words_per_document_max=None if words is None else int(words.max(initial=0)),
         label_frequencies=rows,
     )
@@ -122,6 +100,6 @@ def _nonzeros_per_row(A: Features) -> NDArray[np.int64]:
     return np.diff(A.indptr)
 
 
-def _ratio(part: Any, whole: Any) -> float:
-    """Divide; of nothing it is 0."""
-    return float(part) / float(whole) if whole else 0.0
+def _mean(values: NDArray[np.int64], number: Any) -> float:
+    """The sum of values, divided by a number; 0 if that is 0."""
+    return float(values.sum()) / float(number) if number else 0.0

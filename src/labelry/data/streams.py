@@ -9,14 +9,17 @@ import os
 import re
 import secrets
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO
 
 from labelry.errors import DataError, MissingExtraError
+from labelry.memory import watch
+from labelry.storage.replacing import sync
 
 # Compressed bytes per step: few, so that what they unpack to is not much. A byte of gzip gives at
 # most a kilobyte, one of xz seven, one of zstd thirty-two.
@@ -24,10 +27,20 @@ _STEP = 1 << 11
 _MOST_WINDOW = 1 << 27  # bytes that a zstd frame may ask to be kept; what `zstd` itself allows
 _MOST_XZ_MEMORY = 1 << 27  # as `xz -9` needs half of that
 _BUFFER = 1 << 18
+_UNPACKED = 1 << 20  # bytes that are unpacked together
 
 MOST_LINE = 1 << 26  # bytes; without a bound, one line of a small compressed file fills the memory
 
 STANDARD_INPUT = "-"
+_COMPRESSIONS = (".gz", ".xz", ".zst")
+
+
+def last_suffix(path: str | Path) -> str:
+    """The last suffix of a name in lower case, that of a compression left aside; "" if none."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
 
 
 def is_standard_input(path: str | Path) -> bool:
@@ -38,36 +51,46 @@ def is_standard_input(path: str | Path) -> bool:
 def open_input(path: str | Path) -> io.BufferedReader:
     """Open a plain, gzip, xz or zstd file for reading its decompressed bytes.
 
-    The compression is told by the first bytes, not by the name. Files of several gzip members,
-    xz streams or zstd frames are read whole. The path ``-`` is standard input. Close the
-    stream, or use it in a ``with`` block.
+    The first bytes tell the compression, not the name. Files of several gzip members, xz streams or
+    zstd frames are read whole. The path ``-`` is standard input.
 
-    Raises
-    ------
-    DataError
-        The file is missing, is a directory or cannot be read; or, at any later read, its
-        compressed data turns out to be damaged or truncated.
-    MissingExtraError
-        The file is zstd and the package ``zstandard`` is not installed.
+    A DataError says that the file cannot be read; or, at any later read, that its compressed data
+    is damaged or truncated.
     """
-    if is_standard_input(path):
-        return _unpacked(_standard_input(), path)
     try:
-        file: io.BufferedReader = io.BufferedReader(io.FileIO(path), _BUFFER)
+        if is_standard_input(path):
+            return _unpacked(_standard_input(), path)
+        return _unpacked(io.BufferedReader(io.FileIO(path), _BUFFER), path)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from error
-    return _unpacked(file, path)
+
+
+@contextmanager
+def seekable_input(path: str | Path, remedy: str) -> Iterator[IO[bytes]]:
+    """Open a file as `open_input` does, a compressed one unpacked to a temporary file first.
+
+    The `remedy` is for a MemoryBudgetError, where more comes out than there is memory.
+    """
+    with open_input(path) as stream:
+        if stream.seekable():
+            yield stream
+            return
+        take = watch(f"unpacking {path}", remedy)
+        with tempfile.TemporaryFile() as unpacked:
+            while part := stream.read(_UNPACKED):
+                take(len(part))
+                unpacked.write(part)
+            unpacked.seek(0)
+            yield unpacked
 
 
 def read_head(path: str | Path, size: int) -> bytes:
     """Read the first bytes, decompressed; standard input can still be read whole afterwards."""
-    if is_standard_input(path):
-        start = io.BytesIO(_standard_input().peek())
-        stream = _unpacked(io.BufferedReader(start), path)
-    else:
-        stream = open_input(path)
-    with stream:
-        return stream.read(size)
+    if not is_standard_input(path):
+        with open_input(path) as stream:
+            return stream.read(size)
+    start = io.BytesIO(_standard_input().peek())
+    return _unpacked(io.BufferedReader(start), path).read(size)
 
 
 def read_line(stream: io.BufferedReader, path: str | Path, number: int | None = None) -> bytes:
@@ -115,12 +138,7 @@ def _unpacked(file: io.BufferedReader, path: str | Path) -> io.BufferedReader:
     """The decompressed bytes of a file, which is closed if it cannot be read."""
     try:
         kind = _compression_of(file.peek(6)[:6])
-        if kind is None:
-            return file
-        return io.BufferedReader(_Decompressed(file, path, kind), _BUFFER)
-    except OSError as error:
-        file.close()
-        raise DataError(f"cannot be read: {error.strerror}", path=path) from error
+        return file if kind is None else io.BufferedReader(_Decompressed(file, path, kind), _BUFFER)
     except BaseException:
         file.close()
         raise
@@ -130,11 +148,10 @@ def _unpacked(file: io.BufferedReader, path: str | Path) -> io.BufferedReader:
 def open_output(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing; what was written appears under `path` only if the block succeeds.
 
-    Compresses by suffix: ``.gz``, ``.xz`` and ``.zst``; anything else is written as it is. The
-    bytes go to a temporary file beside `path`, which is synced and renamed at the end, or
-    removed if the block raises: an earlier file is kept whole until then. What a killed process
-    left is removed by the next that writes to `path`. A device or a pipe (``/dev/stdout``) is
-    written directly.
+    Compresses by suffix: ``.gz``, ``.xz`` and ``.zst``. The bytes go to a temporary file beside
+    `path`, which is synced and renamed at the end, or removed if the block raises: an earlier file
+    is kept whole until then. What a killed process left is removed by the next that writes to
+    `path`. A device or a pipe (``/dev/stdout``) is written directly.
     """
     target = Path(os.path.realpath(path))  # a link is written through, not replaced
     wrap = _compressor_for(Path(path).suffix.lower())
@@ -156,7 +173,7 @@ def open_output(path: str | Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
             os.replace(part, target)  # still locked, so that nobody takes it for abandoned
-        _sync_folder(target.parent)
+        sync(target.parent)
     except OSError as error:
         if error.filename is not None:  # of another file, which the block works with
             raise
@@ -200,14 +217,10 @@ def _remove_abandoned(target: Path) -> None:
                 part.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, where the system can sync a folder."""
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def write_file(path: str | Path, content: bytes) -> None:
+    """Write a file that appears when it is whole."""
+    with open_output(path) as file:
+        file.write(content)
 
 
 def _compression_of(magic: bytes) -> str | None:
@@ -216,11 +229,8 @@ def _compression_of(magic: bytes) -> str | None:
     if magic.startswith(b"\xfd7zXZ\x00"):
         return "xz"
     # A zstd file starts with a frame, or with a skippable frame as pzstd writes it.
-    if magic.startswith(b"\x28\xb5\x2f\xfd"):
-        return "zstd"
-    if magic[1:4] == b"\x2a\x4d\x18" and 0x50 <= magic[0] <= 0x5F:
-        return "zstd"
-    return None
+    skippable = magic[1:4] == b"\x2a\x4d\x18" and 0x50 <= magic[0] <= 0x5F
+    return "zstd" if skippable or magic.startswith(b"\x28\xb5\x2f\xfd") else None
 
 
 def _zstandard() -> Any:
@@ -242,18 +252,15 @@ def _decompressor_for(kind: str) -> tuple[Callable[[], Any], type[Exception]]:
     return decompressor.decompressobj, zstandard.ZstdError
 
 
-def _compressor_for(suffix: str) -> Callable[[IO[bytes]], AbstractContextManager[BinaryIO]]:
+def _compressor_for(suffix: str) -> Callable[[Any], AbstractContextManager[Any]]:
     if suffix == ".gz":  # no name and no time inside: the same data gives the same bytes
-        return lambda file: cast(
-            "AbstractContextManager[BinaryIO]",
-            gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0),
-        )
+        return lambda file: gzip.GzipFile("", "wb", 6, fileobj=file, mtime=0)
     if suffix == ".xz":
-        return lambda file: cast("AbstractContextManager[BinaryIO]", lzma.LZMAFile(file, "wb"))
+        return lambda file: lzma.LZMAFile(file, "wb")
     if suffix == ".zst":
         compressor = _zstandard().ZstdCompressor()
         return lambda file: compressor.stream_writer(file, closefd=False)
-    return lambda file: nullcontext(cast(BinaryIO, file))
+    return nullcontext
 
 
 class _Decompressed(io.RawIOBase):
@@ -277,10 +284,9 @@ class _Decompressed(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._output:
+            self._input = self._input or self._read_file()
             if not self._input:
-                self._input = self._read_file()
-                if not self._input:
-                    return 0
+                return 0
             self._output = memoryview(self._decompress())
         view = memoryview(buffer).cast("B")
         n = min(len(view), len(self._output))
@@ -298,11 +304,8 @@ class _Decompressed(io.RawIOBase):
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", path=self._path) from error
         if not data and self._member is not None:
-            raise DataError(
-                f"the {self._kind} data is truncated: found the end of the file, "
-                f"expected more compressed data",
-                path=self._path,
-            )
+            message = "truncated: found the end of the file, expected more compressed data"
+            raise DataError(f"the {self._kind} data is {message}", path=self._path)
         return data
 
     def _decompress(self) -> bytes:
@@ -314,9 +317,8 @@ class _Decompressed(io.RawIOBase):
         try:
             output: bytes = self._member.decompress(self._input)
         except self._error as error:
-            raise DataError(
-                f"the {self._kind} data is damaged: {error}", path=self._path
-            ) from error
+            message = f"the {self._kind} data is damaged: {error}"
+            raise DataError(message, path=self._path) from error
         if self._member.eof:
             self._input, self._member = self._member.unused_data, None
         else:

@@ -11,12 +11,14 @@ import codecs
 import csv
 import json
 import re
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
 
+from labelry.checks import check_one_of
 from labelry.data.cells import (
     FIT_NAMES,
     FIT_TEXT,
@@ -47,9 +49,10 @@ _PREFIX = "__label__"
 _SPACE = " \t\v\f\r\n"  # what separates words in fastText; other Unicode spaces do not
 LABEL_WORD = re.compile(rf"(?<![^{_SPACE}]){_PREFIX}([^{_SPACE}]*)(?:[{_SPACE}]|$)")
 
+_encode_json = json.JSONEncoder(ensure_ascii=False).encode
+
 Row = tuple[str, list[str]]  # text and labels
-NumberedRow = tuple[int, str, list[str]]  # counted from 1
-Block = tuple[list[str], list[list[str]]]  # texts, and the labels of each
+Texts = tuple[list[str], list[list[str]]]  # texts, and the labels of each
 
 
 def read_table_blocks(
@@ -61,35 +64,32 @@ def read_table_blocks(
     label_separator: str | None = "|",
     label_role: str = "label",
     block_rows: int = BLOCK_ROWS,
-) -> Iterator[Block]:
+) -> Iterator[Texts]:
     """Read texts and label names, `block_rows` rows at a time and in constant memory.
 
     Parameters
     ----------
-    format : {"jsonl", "csv", "tsv", "parquet", "fasttext"}
+    format
         JSONL and Parquet hold a label or a list of labels, str or int, a row; null, and in
         JSONL a missing key, is a row without labels. CSV and TSV have a header line, quotes as
         in RFC 4180, and all labels of a row in one cell. fastText has ``__label__name`` words
         anywhere in the line; the rest of the line is the text. Blank lines are no rows, except
         in fastText.
-    text_column : str, optional
+    text_column
         By default the first of "text", "content", "body", "description", "title" there is.
-    label_column : str, optional
+    label_column
         By default the first of "labels", "tags", "label", "categories", "category" there is.
         The empty string reads texts without labels.
-    label_separator : str or None
+    label_separator
         Stands between the labels in a cell of CSV or TSV. None: a cell is one label.
     label_role : str
         What errors call the column of the labels.
 
-    Raises
-    ------
-    DataError
-        Names the file, the line (Parquet: the row), what was found and what was expected.
+    A DataError names the file, the line (Parquet: the row), what was found, what was expected.
     """
     if block_rows < 1:
         raise ValueError(f"block_rows must be at least 1; got {block_rows}")
-    _check_options(format, text_column, label_column, label_separator)
+    _check_columns(format, text_column, label_column, label_separator)
     text = Column("text", text_column, TEXT_COLUMNS, besides=label_column)
     labels = Column(label_role, label_column, LABEL_COLUMNS, besides=text_column)
     if format == "jsonl":
@@ -120,40 +120,39 @@ def write_table(
     """
     if label_column == "":
         raise ValueError("label_column must not be empty")
-    _check_options(format, text_column, label_column, label_separator)
-    rows = _rows_of(dataset, path, format)
+    _check_columns(format, text_column, label_column, label_separator)
+    delimiter, rows = DELIMITERS.get(format, ""), _checked_rows(dataset, path, format)
+    form: Callable[[int, str, list[str]], str]
+    if format == "jsonl":
+        form = partial(_jsonl_line, text_column, label_column)
+    elif format == "fasttext":
+        form = _fasttext_line
+    else:
+        form = partial(_csv_line, delimiter, label_separator)
     with open_output(path) as stream:
         if format == "parquet":
             write_parquet(rows, stream, text_column, label_column)
             return
-        if format == "jsonl":
-            lines = _jsonl_lines(rows, text_column, label_column)
-        elif format == "fasttext":
-            lines = _fasttext_lines(rows, path)
-        else:
-            header = [text_column, label_column]
-            lines = _csv_lines(rows, path, DELIMITERS[format], header, label_separator)
-        for line in lines:
+        if delimiter:
+            header = (csv_cell(name, delimiter) for name in (text_column, label_column))
+            stream.write(delimiter.join(header).encode() + b"\n")
+        for number, (text, names) in enumerate(rows, 1):
+            try:
+                line = form(number, text, names)
+            except DataError as error:
+                raise _of_row(number, error, path) from None
             stream.write(line.encode())
             stream.write(b"\n")
 
 
-def _blocks(rows: Iterator[Row], path: str | Path, block_rows: int) -> Iterator[Block]:
+def _blocks(rows: Iterator[Row], path: str | Path, block_rows: int) -> Iterator[Texts]:
     """Collect rows into blocks; at least one row must come."""
-    texts: list[str] = []
-    names: list[list[str]] = []
     none_yet = True
-    for text, labels in rows:
-        texts.append(text)
-        names.append(labels)
+    while block := list(islice(rows, block_rows)):
         none_yet = False
-        if len(texts) == block_rows:
-            yield texts, names
-            texts, names = [], []
+        yield [text for text, _ in block], [labels for _, labels in block]
     if none_yet:
         raise DataError("found no rows; expected at least one", path=path)
-    if texts:
-        yield texts, names
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -175,11 +174,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _check_options(
+def _check_columns(
     format: str, text_column: str | None, label_column: str | None, label_separator: str | None
 ) -> None:
-    if format not in TABLE_FORMATS:
-        raise ValueError(f"format must be one of {', '.join(TABLE_FORMATS)}; got {format!r}")
+    check_one_of("format", format, TABLE_FORMATS)
     if text_column == "":
         raise ValueError("text_column must not be empty")
     if text_column is not None and text_column == label_column:
@@ -247,12 +245,8 @@ def _csv_records(path: str | Path, delimiter: str) -> Iterator[tuple[int, list[s
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise bad(
-                f"malformed fields ({error})",
-                "fields that are quoted whole or not at all, with quotes inside doubled",
-                path,
-                line,
-            ) from error
+            expected = "fields that are quoted whole or not at all, with quotes inside doubled"
+            raise bad(f"malformed fields ({error})", expected, path, line) from error
         if cells is None:
             return
         if cells:
@@ -274,11 +268,11 @@ def _fasttext_rows(path: str | Path) -> Iterator[Row]:
         yield text[:-1] if labels[-1].end() == len(line) else text, names
 
 
-# Writing, a generator of lines for each format.
+# Writing: rows, and for each format a function that makes a row a line.
 
 
-def _rows_of(dataset: Dataset, path: str | Path, format: str) -> Iterator[NumberedRow]:
-    """Yield number, text and label names of each row, checked."""
+def _checked_rows(dataset: Dataset, path: str | Path, format: str) -> Iterator[Row]:
+    """Yield text and label names of each row, checked."""
     if dataset.texts is None:
         raise DataError(f"found a dataset without texts; expected texts for {format}", path=path)
     if dataset.n_rows == 0:
@@ -286,51 +280,34 @@ def _rows_of(dataset: Dataset, path: str | Path, format: str) -> Iterator[Number
     Y, names = dataset.Y, dataset.label_names
     if not np.all(Y.data == 1):
         value = Y.data[np.flatnonzero(Y.data != 1)[0]]
-        raise DataError(
-            f"found the relevance {value} in Y; expected only 1, as {format} holds label names "
-            "without values",
-            path=path,
-        )
+        expected = f"only 1, as {format} holds label names without values"
+        raise bad(f"the relevance {value} in Y", expected, path)
     for i, text in enumerate(dataset.texts):
         columns = Y.indices[Y.indptr[i] : Y.indptr[i + 1]].tolist()
         labels = [str(j) if names is None else names[j] for j in columns]
         if flaw := flaw_of_text(text):
-            raise _unwritable(flaw, FIT_TEXT, path, i + 1)
+            raise _of_row(i + 1, bad(flaw, FIT_TEXT), path)
         if flaw := flaw_of_names(labels):
-            raise _unwritable(flaw, FIT_NAMES, path, i + 1)
-        yield i + 1, text, labels
+            raise _of_row(i + 1, bad(flaw, FIT_NAMES), path)
+        yield text, labels
 
 
-def _unwritable(found: str, expected: str, path: str | Path, row: int) -> DataError:
-    return DataError(f"row {row}: found {found}; expected {expected}", path=path)
+def _of_row(number: int, error: DataError, path: str | Path) -> DataError:
+    return DataError(f"row {number}: {error}", path=path)
 
 
-def _jsonl_lines(rows: Iterator[NumberedRow], text_column: str, label_column: str) -> Iterator[str]:
-    encode = json.JSONEncoder(ensure_ascii=False).encode
-    for _, text, names in rows:
-        yield encode({text_column: text, label_column: names})
+def _jsonl_line(text_column: str, label_column: str, _: int, text: str, names: list[str]) -> str:
+    return _encode_json({text_column: text, label_column: names})
 
 
-def _csv_lines(
-    rows: Iterator[NumberedRow],
-    path: str | Path,
-    delimiter: str,
-    header: list[str],
-    separator: str | None,
-) -> Iterator[str]:
-    def joined(cells: list[str]) -> str:
-        return delimiter.join(csv_cell(cell, delimiter) for cell in cells)
-
-    yield joined(header)
-    for row, text, names in rows:
-        if separator is None and len(names) > 1:
-            expected = "one label a row, as label_separator is None"
-            raise _unwritable(f"{len(names)} labels", expected, path, row)
-        cell = (separator or "").join(names)
-        if separator is not None and names and cell.split(separator) != names:
-            expected = f"labels without the separator {separator!r}; choose another label_separator"
-            raise _unwritable(f"the labels {shown(names)}", expected, path, row)
-        yield joined([text, cell])
+def _csv_line(delimiter: str, separator: str | None, _: int, text: str, names: list[str]) -> str:
+    if separator is None and len(names) > 1:
+        raise bad(f"{len(names)} labels", "one label a row, as label_separator is None")
+    cell = (separator or "").join(names)
+    if separator is not None and names and cell.split(separator) != names:
+        expected = f"labels without the separator {separator!r}; choose another label_separator"
+        raise bad(f"the labels {shown(names)}", expected)
+    return csv_cell(text, delimiter) + delimiter + csv_cell(cell, delimiter)
 
 
 def csv_cell(text: str, delimiter: str = ",") -> str:
@@ -341,20 +318,19 @@ def csv_cell(text: str, delimiter: str = ",") -> str:
     return text
 
 
-def _fasttext_lines(rows: Iterator[NumberedRow], path: str | Path) -> Iterator[str]:
-    for row, text, names in rows:
-        spaced = next((name for name in names if not set(_SPACE).isdisjoint(name)), None)
-        if spaced is not None:
-            expected = "labels without white space, which fastText cannot hold"
-            raise _unwritable(f"the label {shown(spaced)}", expected, path, row)
-        if "\n" in text or "\r" in text:
-            expected = "texts of one line, as fastText cannot hold line breaks"
-            raise _unwritable(f"a line break in the text {shown(text)}", expected, path, row)
-        if label := LABEL_WORD.search(text):
-            expected = f"texts without words that begin with {_PREFIX}"
-            raise _unwritable(f"{shown(label[0])} in a text", expected, path, row)
-        line = " ".join([_PREFIX + name for name in names] + [text] * bool(text))
-        if row == 1 and line.startswith("\ufeff"):
-            expected = "another first character, as fastText cannot hold this one there"
-            raise _unwritable("a byte-order mark at the start", expected, path, row)
-        yield line
+def _fasttext_line(number: int, text: str, names: list[str]) -> str:
+    spaced = next((name for name in names if not set(_SPACE).isdisjoint(name)), None)
+    if spaced is not None:
+        expected = "labels without white space, which fastText cannot hold"
+        raise bad(f"the label {shown(spaced)}", expected)
+    if "\n" in text or "\r" in text:
+        expected = "texts of one line, as fastText cannot hold line breaks"
+        raise bad(f"a line break in the text {shown(text)}", expected)
+    if label := LABEL_WORD.search(text):
+        expected = f"texts without words that begin with {_PREFIX}"
+        raise bad(f"{shown(label[0])} in a text", expected)
+    line = " ".join([_PREFIX + name for name in names] + [text] * bool(text))
+    if number == 1 and line.startswith("\ufeff"):
+        expected = "another first character, as fastText cannot hold this one there"
+        raise bad("a byte-order mark at the start", expected)
+    return line

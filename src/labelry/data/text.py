@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -13,39 +13,31 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from labelry.data import text_kernels as kernels
+from labelry.data.canonical import make_csr
+from labelry.errors import ParameterError
 from labelry.linalg.parallel import resolve_jobs, run
+from labelry.parameters import Settings, param, settings
 
 # Work is measured in characters times passes over them. A chunk takes about a fiftieth of a second.
 _CHUNK_WORK = 1_000_000
 
 
-class TextFeatures(TransformerMixin, BaseEstimator):
+def _range_problem(value: Sequence[Any]) -> str | None:
+    """Return what a range of lengths of n-grams must be, unless it is so."""
+    whole = len(value) == 2 and all(isinstance(number, (int, np.integer)) for number in value)
+    return (
+        None if whole and 1 <= value[0] <= value[1] < 2**31 else "(low, high) with 1 <= low <= high"
+    )
+
+
+@settings
+class TextFeatures(TransformerMixin, BaseEstimator, Settings):
     """Tf-idf of the words of a text, and of its character n-grams if wanted.
 
     With words only, the features are those of scikit-learn's ``TfidfVectorizer``, words of one
     letter included: ``(1 + log tf) * (log((1 + n) / (1 + df)) + 1)``, rows scaled to length one.
     With character n-grams, words and n-grams are each scaled to length one and then together, so
     that the many n-grams do not drown the words. A text without a known word is a row of zeros.
-
-    Parameters
-    ----------
-    ngram_range : (int, int)
-        Shortest and longest sequence of words that is a feature. Larger: more features, slower.
-    char_ngram_range : (int, int), optional
-        Also use the sequences of so many characters inside words; helps with misspelt and
-        inflected words, and takes about twenty times as long.
-    sublinear_tf : bool
-        Use ``1 + log tf`` in place of ``tf``.
-    min_df : int
-        Leave out words of fewer documents. Larger: fewer features. Not used with `hashing`.
-    max_features : int, optional
-        Keep only so many words (and so many n-grams), the most frequent ones.
-    hashing : int, optional
-        Number of hash buckets to use in place of a vocabulary: no words are stored, and
-        words that share a bucket are one feature. Character n-grams get as many again.
-    lowercase : bool
-    n_jobs : int, optional
-        Number of threads for many texts; None is all cores. It does not change the result.
 
     Attributes
     ----------
@@ -65,26 +57,45 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     array([[0., 0., 0., 1.]], dtype=float32)
     """
 
-    def __init__(
-        self,
-        *,
-        ngram_range: tuple[int, int] = (1, 1),
-        char_ngram_range: tuple[int, int] | None = None,
-        sublinear_tf: bool = True,
-        min_df: int = 2,
-        max_features: int | None = None,
-        hashing: int | None = None,
-        lowercase: bool = True,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.ngram_range = ngram_range
-        self.char_ngram_range = char_ngram_range
-        self.sublinear_tf = sublinear_tf
-        self.min_df = min_df
-        self.max_features = max_features
-        self.hashing = hashing
-        self.lowercase = lowercase
-        self.n_jobs = n_jobs
+    ngram_range: Sequence[int] = param(
+        default=(1, 1),
+        help="Shortest and longest sequence of words that is a feature. Larger: more features, "
+        "slower.",
+        check=_range_problem,
+    )
+    char_ngram_range: Sequence[int] | None = param(
+        default=None,
+        help="Also use the sequences of so many characters inside words; helps with misspelt and "
+        "inflected words, and takes about twenty times as long.",
+        check=_range_problem,
+    )
+    sublinear_tf: bool = param(default=True, help="Use ``1 + log tf`` in place of ``tf``.")
+    min_df: int = param(
+        default=2,
+        help="Leave out words of fewer documents. Larger: fewer features. Not used with `hashing`.",
+        least=1,
+    )
+    max_features: int | None = param(
+        default=None,
+        help="Keep only so many words (and so many n-grams), the most frequent ones.",
+        least=1,
+    )
+    hashing: int | None = param(
+        default=None,
+        help="Number of hash buckets to use in place of a vocabulary: no words are stored, and "
+        "words that share a bucket are one feature. Character n-grams get as many again.",
+        least=1,
+    )
+    lowercase: bool = param(default=True, help="Words are the same in upper and lower case.")
+    n_jobs: int | None = param(
+        default=None,
+        help="Number of threads for many texts; None is all cores. It does not change the result.",
+    )
+
+    def check_together(self) -> None:
+        resolve_jobs(self.n_jobs)
+        if self.hashing is not None and self.max_features is not None:
+            raise ParameterError("max_features", "needs a vocabulary; give it or hashing, not both")
 
     def fit(self, texts: Iterable[str], y: Any = None) -> Self:
         """Learn the vocabulary and the inverse document frequencies."""
@@ -93,7 +104,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     def fit_transform(self, texts: Iterable[str], y: Any = None) -> csr_array:
         """Learn from texts and return their features, (n_texts, n_features) float32."""
-        self._check_params()
+        self.check_parameters()
         documents = _check_texts(texts)
         if not documents:
             raise ValueError("texts is empty; fitting needs at least one document")
@@ -103,12 +114,12 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         for seed, analyze in enumerate(self._analyzers()):
             numbered = run(_number_terms, [(analyze, chunk) for chunk in chunks], n_jobs)
             if self.hashing is None:
-                counted = _merged([chunk.counted for chunk in numbered])
+                counted = _merged([counted for _, counted in numbered])
                 terms, _ = _choose_terms(counted, self.min_df, self.max_features)
                 tables.append(_Vocabulary(terms))
             else:
                 tables.append(_Buckets(self.hashing, seed))
-            blocks.append(run(_find_columns, [(tables[-1], chunk) for chunk in numbered], n_jobs))
+            blocks.append(run(_find_columns, [(tables[-1], *chunk) for chunk in numbered], n_jobs))
         n_words, n_features = len(tables[0]), sum(map(len, tables))
         counts = run(_count, [(n_words, *rows) for rows in zip(*blocks, strict=True)], n_jobs)
         df = np.bincount(np.concatenate([C.indices for C in counts]), minlength=n_features)
@@ -122,7 +133,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         The result is that of `fit` on all of them. Memory is for about three times the distinct
         terms, those of fewer documents than `min_df` too.
         """
-        self._check_params()
+        self.check_parameters()
         analyzers, n_jobs, n_documents = self._analyzers(), resolve_jobs(self.n_jobs), 0
         tallies: list[_TermTally | _BucketTally] = [
             _TermTally(analyze, self.min_df, self.max_features)
@@ -143,23 +154,23 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self._set_fitted(list(tables), idf.astype(np.float32))
         return self
 
-    def transform(self, texts: Iterable[str]) -> csr_array:
-        """Features of texts, (n_texts, n_features) float32 with rows of length one (or zero)."""
+    def transform(self, texts: Iterable[str], n_jobs: int | None = None) -> csr_array:
+        """Features of texts, (n_texts, n_features) float32 with rows of length one (or zero).
+
+        The number of threads is `n_jobs`, or that of the transformer if None.
+        """
         check_is_fitted(self)
         chunks = self._cut(_check_texts(texts))
         tasks = [(chunk, self._analyzers()) for chunk in chunks]
-        parts = run(self._transform_chunk, tasks, resolve_jobs(self.n_jobs))
+        parts = run(
+            self._transform_chunk, tasks, resolve_jobs(self.n_jobs if n_jobs is None else n_jobs)
+        )
         return _stack(parts, self.n_features_out_)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Name of each column; character n-grams are prefixed with ``char:``."""
         check_is_fitted(self)
-        names = [
-            prefix + name
-            for prefix, table in zip(("", "char:"), self._tables, strict=False)
-            for name in table.names()
-        ]
-        return np.array(names, dtype=object)
+        return np.array(self.names_of(range(self.n_features_out_)), dtype=object)
 
     def names_of(self, columns: Iterable[int]) -> list[str]:
         """Names of a few columns, as `get_feature_names_out` has them for all."""
@@ -173,12 +184,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """Return the fitted state as plain data: a dict for JSON, and arrays."""
         check_is_fitted(self)
-        state = {
-            "params": self.get_params(),
-            "vocabulary": self.vocabulary_,
-            "char_vocabulary": self.char_vocabulary_,
-        }
-        return state, {"idf": self.idf_}
+        names = {"vocabulary": self.vocabulary_, "char_vocabulary": self.char_vocabulary_}
+        return {"params": self.get_params()} | names, {"idf": self.idf_}
 
     @classmethod
     def from_state(cls, state: dict[str, Any], arrays: dict[str, NDArray[np.float32]]) -> Self:
@@ -186,14 +193,14 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         # JSON has no tuples.
         params = {k: tuple(v) if isinstance(v, list) else v for k, v in state["params"].items()}
         features = cls().set_params(**params)
-        features._check_params()
+        features.check_parameters()
         names = ("vocabulary", "char_vocabulary")[: len(features._analyzers())]
-        tables: list[_Vocabulary | _Buckets] = []
-        for seed, name in enumerate(names):
-            if features.hashing is None:
-                tables.append(_Vocabulary(state[name]))
-            else:
-                tables.append(_Buckets(features.hashing, seed))
+        tables: list[_Vocabulary | _Buckets] = [
+            _Vocabulary(state[name])
+            if features.hashing is None
+            else _Buckets(features.hashing, seed)
+            for seed, name in enumerate(names)
+        ]
         # A copy, as kernels would be compiled again for an array that is mapped from a file.
         idf, n_features = np.array(arrays["idf"], np.float32), sum(map(len, tables))
         if len(idf) != n_features:
@@ -214,24 +221,6 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.idf_ = idf
         self.n_features_out_ = len(idf)
         self._tables = tables
-
-    def _check_params(self) -> None:
-        for name in ("ngram_range", "char_ngram_range"):
-            value = getattr(self, name)
-            if value is not None and not _is_range(value):
-                raise ValueError(f"{name} must be (low, high) with 1 <= low <= high; got {value}")
-        for name in ("sublinear_tf", "lowercase"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
-        resolve_jobs(self.n_jobs)
-        for name in ("min_df", "max_features", "hashing"):
-            value = getattr(self, name)
-            if value is None and name != "min_df":
-                continue
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
-        if self.hashing is not None and self.max_features is not None:
-            raise ValueError("max_features needs a vocabulary; give it or hashing, not both")
 
     def _analyzers(self) -> list[_Analyzer]:
         ranges = [("word", self.ngram_range), ("char_wb", self.char_ngram_range)]
@@ -284,13 +273,6 @@ class _Counted(NamedTuple):
     tf: NDArray[np.int64]  # number of occurrences
 
 
-class _Numbered(NamedTuple):
-    """Documents in which each term is a number, and the distinct terms in that order."""
-
-    rows: _Rows
-    counted: _Counted
-
-
 class _Csr(NamedTuple):
     """The arrays of a sparse matrix."""
 
@@ -302,7 +284,7 @@ class _Csr(NamedTuple):
 class _Analyzer:
     """Documents to terms, the same as those of scikit-learn's analyzers."""
 
-    def __init__(self, kind: str, ngram_range: tuple[int, int], lowercase: bool) -> None:
+    def __init__(self, kind: str, ngram_range: Sequence[int], lowercase: bool) -> None:
         words = kind == "word"
         self._pattern = r"\w+" if words else r"\S+"
         self._ngrams: Callable[..., Any] = kernels.word_ngrams if words else kernels.char_ngrams
@@ -339,9 +321,6 @@ class _Vocabulary:
     def __len__(self) -> int:
         return len(self.terms)
 
-    def names(self) -> list[str]:
-        return self.terms
-
     def name(self, column: int) -> str:
         return self.terms[column]
 
@@ -360,22 +339,12 @@ class _Buckets:
     def __len__(self) -> int:
         return self.n_buckets
 
-    def names(self) -> list[str]:
-        return [self.name(j) for j in range(self.n_buckets)]
-
     def name(self, column: int) -> str:
         return f"hash{column}"
 
     def find(self, terms: _Terms) -> NDArray[np.int32]:
         """Find the bucket of each term."""
         return kernels.hash_terms(*terms, self.n_buckets, self.seed)
-
-
-def _is_range(value: Any) -> bool:
-    """Whether this is (low, high) of n-grams; one from a file may be anything."""
-    is_pair = isinstance(value, (list, tuple)) and len(value) == 2
-    numbers = is_pair and all(isinstance(number, (int, np.integer)) for number in value)
-    return numbers and bool(1 <= value[0] <= value[1] < 2**31)
 
 
 def _check_texts(texts: Any) -> list[str]:
@@ -399,14 +368,14 @@ def _packed(text: NDArray[np.uint32], lengths: NDArray[np.int64]) -> _Terms:
     return _Terms(text, ends - lengths, ends)
 
 
-def _number_terms(analyze: _Analyzer, documents: list[str]) -> _Numbered:
-    """Number the terms of documents in the order in which they appear."""
+def _number_terms(analyze: _Analyzer, documents: list[str]) -> tuple[_Rows, _Counted]:
+    """Documents with a number for each term, and the distinct terms in the order of the numbers."""
     terms, bounds = analyze(documents)
     numbers, _, term_bounds, text = kernels.number_terms(*terms)
     lengths = np.diff(term_bounds)
     df = kernels.document_frequencies(numbers, bounds, len(lengths))
     tf = np.bincount(numbers, minlength=len(lengths))
-    return _Numbered(_Rows(numbers, bounds), _Counted(_packed(text, lengths), df, tf))
+    return _Rows(numbers, bounds), _Counted(_packed(text, lengths), df, tf)
 
 
 def _merged(parts: list[_Counted]) -> _Counted:
@@ -415,19 +384,15 @@ def _merged(parts: list[_Counted]) -> _Counted:
     lengths = np.concatenate([part.terms.ends - part.terms.starts for part in parts])
     # A term has a number in each part that has it; here it gets one for all.
     numbers, _, bounds, text = kernels.number_terms(*_packed(text, lengths))
-    df = np.bincount(numbers, np.concatenate([part.df for part in parts]))
-    tf = np.bincount(numbers, np.concatenate([part.tf for part in parts]))
-    counts = (df.astype(np.int64), tf.astype(np.int64))
-    return _Counted(_packed(text, np.diff(bounds)), *counts)
+    counts = zip(*((part.df, part.tf) for part in parts), strict=True)
+    df, tf = (np.bincount(numbers, np.concatenate(c)).astype(np.int64) for c in counts)
+    return _Counted(_packed(text, np.diff(bounds)), df, tf)
 
 
 def _choose_terms(
     counted: _Counted, min_df: int, max_features: int | None
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """Choose the terms of at least `min_df` documents, or the most frequent of them; sorted.
-
-    Also the number of documents of each.
-    """
+    """Terms of at least `min_df` documents, or the most frequent of them, sorted; and their df."""
     (text, starts, ends), df, tf = counted
     kept = np.flatnonzero(df >= min_df)
     if not len(kept):
@@ -435,14 +400,12 @@ def _choose_terms(
             f"the vocabulary is empty: none of {len(df)} terms is in at least "
             f"min_df={min_df} documents; give more documents or a smaller min_df"
         )
-    decoded = kernels.decode(text)
-    spans = zip(starts[kept].tolist(), ends[kept].tolist(), strict=True)
-    terms = [decoded[a:b] for a, b in spans]
-    chosen = list(range(len(terms)))
-    if max_features is not None:
+    decoded, spans = kernels.decode(text), np.stack([starts[kept], ends[kept]], axis=1)
+    terms = [decoded[a:b] for a, b in spans.tolist()]
+    chosen = sorted(range(len(terms)), key=terms.__getitem__)
+    if max_features is not None:  # of equally frequent ones the first in the alphabet
         rank = (-tf[kept]).tolist()
-        chosen = sorted(chosen, key=lambda i: (rank[i], terms[i]))[:max_features]
-    chosen.sort(key=terms.__getitem__)
+        chosen = sorted(sorted(chosen, key=rank.__getitem__)[:max_features], key=terms.__getitem__)
     return [terms[i] for i in chosen], df[kept[chosen]]
 
 
@@ -461,7 +424,7 @@ class _TermTally:
             self._parts = [_merged(self._parts)]
 
     def _count(self, documents: list[str]) -> _Counted:
-        return _number_terms(self._analyze, documents).counted
+        return _number_terms(self._analyze, documents)[1]
 
     def finish(self) -> tuple[_Vocabulary, NDArray[np.int64]]:
         terms, df = _choose_terms(_merged(self._parts), *self._choice)
@@ -488,8 +451,8 @@ class _BucketTally:
         return self._buckets, self._df
 
 
-def _find_columns(table: _Vocabulary | _Buckets, chunk: _Numbered) -> _Rows:
-    return _Rows(table.find(chunk.counted.terms)[chunk.rows.columns], chunk.rows.bounds)
+def _find_columns(table: _Vocabulary | _Buckets, rows: _Rows, counted: _Counted) -> _Rows:
+    return _Rows(table.find(counted.terms)[rows.columns], rows.bounds)
 
 
 def _count(n_words: int, words: _Rows, ngrams: _Rows | None = None) -> _Csr:
@@ -516,6 +479,4 @@ def _stack(parts: list[_Csr], n_columns: int) -> csr_array:
         indices = np.concatenate([part.indices for part in parts])
         sizes = np.concatenate([np.diff(part.indptr) for part in parts])
         indptr = np.concatenate([[0], np.cumsum(sizes)])
-    if len(data) < 2**31:
-        indptr = indptr.astype(np.int32)
-    return csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_columns))
+    return make_csr(data, indices, indptr, n_columns)

@@ -63,19 +63,12 @@ def letter_table(pattern: str, lowercase: bool) -> NDArray[np.uint32]:
 
 @njit(nogil=True, cache=True)
 def split_words(codes, ends, letters):  # type: ignore[no-untyped-def]
-    """Find the words of documents, which are the runs of code points that are letters.
+    """Find the words of documents, the runs of letters: (text, starts, bounds).
 
     `codes` has the documents one after the other, `ends` says where each ends, and `letters` what
-    each code point is in a word, or `_NO_LETTER`.
-
-    Returns
-    -------
-    text : uint32
-        A blank, then each word and a blank.
-    starts : int64 (n_words + 1,)
-        Word i is ``text[starts[i] : starts[i + 1] - 1]``.
-    bounds : int64 (n_documents + 1,)
-        The words of document d are ``bounds[d]`` to ``bounds[d + 1] - 1``.
+    each code point is in a word, or `_NO_LETTER`. The text has a blank, then each word and a blank:
+    word i is ``text[starts[i] : starts[i + 1] - 1]``. The words of document d are ``bounds[d]`` to
+    ``bounds[d + 1] - 1``.
     """
     text = np.empty(len(codes) + len(ends) + 1, np.uint32)
     starts = np.empty((len(codes) + len(ends)) // 2 + 1, np.int64)

@@ -1,28 +1,4 @@
-"""Labels (and features) to thin embeddings: one module per published method."""
+"""Methods that turn labels or rows into short vectors, one module each; no trees, no estimators.
 
-from labelry.embeddings.comparisons import (
-    cca,
-    column_subset,
-    compressed_sensing,
-    covariance,
-    pca,
-    plst,
-)
-from labelry.embeddings.embedding import Embedding
-from labelry.embeddings.export import export_embedding, export_files
-from labelry.embeddings.rembrandt import PredictionCovariance, rembrandt, updated_rembrandt
-
-__all__ = [
-    "Embedding",
-    "PredictionCovariance",
-    "cca",
-    "column_subset",
-    "compressed_sensing",
-    "covariance",
-    "export_embedding",
-    "export_files",
-    "pca",
-    "plst",
-    "rembrandt",
-    "updated_rembrandt",
-]
+A module of a method holds its settings, its fit function and its fitted value.
+"""

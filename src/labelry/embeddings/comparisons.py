@@ -1,20 +1,23 @@
-"""The embeddings that Rembrandt is compared with, from the same parts."""
+"""The embeddings that Rembrandt is compared with: the same frame and parts, another embedding."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from labelry.embeddings.embedding import Embedding
-from labelry.embeddings.rembrandt import label_response
+from labelry.arrays import F32
+from labelry.embeddings.label_embedding import LabelEmbeddingSettings, Method, rembrandt_method
+from labelry.embeddings.rembrandt import Embedding, label_response
 from labelry.linalg.rows import Rows, Side
 from labelry.linalg.sketch import Operator, orthonormalize, randomized_eigh
 from labelry.linalg.solve import Ridge
-
-F32 = NDArray[np.float32]
+from labelry.parameters import settings
+from labelry.ranking import LinearDecoder
 
 _NO_CORRELATION = 1e-4  # share of the largest squared correlation that is rounding
+_LEAST_CCA_PASSES = 4  # canonical correlations converge slowly; not tuned
 
 
 def compressed_sensing(n_labels: int, embedding_dim: int, *, rng: np.random.Generator) -> Embedding:
@@ -58,12 +61,9 @@ def pca(
 def _principal_directions(
     rows: Rows, side: Side, rank: int, n_oversamples: int, n_passes: int, rng: np.random.Generator
 ) -> Embedding:
-    apply = covariance(rows, side)
     size = rows.n_features if side == "X" else rows.n_labels
-    pairs = randomized_eigh(
-        apply, size, rank, n_oversamples=n_oversamples, n_passes=n_passes, rng=rng
-    )
-    return Embedding(*pairs)
+    options = {"n_oversamples": n_oversamples, "n_passes": n_passes}
+    return Embedding(*randomized_eigh(covariance(rows, side), size, rank, rng=rng, **options))
 
 
 def covariance(rows: Rows, side: Side) -> Operator:
@@ -131,3 +131,85 @@ def column_subset(
     V = np.zeros((rows.n_labels, dim), dtype=np.float32)
     V[chosen, np.arange(dim)] = 1.0
     return Embedding(V, leverage[chosen].astype(np.float32))
+
+
+def expanded_columns(rows: Rows, V: F32) -> LinearDecoder:
+    """Return the decoder from chosen columns Y_C to all labels, Y_C^+ Y = (V'Y'YV)^+ V'Y'Y."""
+    YYV = rows.cross("Y", "Y", V)
+    D = np.linalg.pinv((V.T @ YYV).astype(np.float64), hermitian=True) @ YYV.T
+    return LinearDecoder(D.astype(np.float32), np.zeros(len(V), dtype=np.float32))
+
+
+@settings
+class PLSTSettings(LabelEmbeddingSettings):
+    """Leading directions of the label covariance; features play no part."""
+
+    method: ClassVar[Method] = Method(
+        embed=lambda ridge, dim, settings, rng: plst(
+            ridge.rows, dim, **settings.sketch_options(), rng=rng
+        ),
+        energy=lambda ridge, settings: covariance(ridge.rows, "Y"),
+        centered=True,
+    )
+
+
+@settings
+class CPLSTSettings(LabelEmbeddingSettings):
+    """Rembrandt on centred labels."""
+
+    method: ClassVar[Method] = rembrandt_method(centered=True)
+
+
+@settings
+class CompressedSensingSettings(LabelEmbeddingSettings):
+    """Random label vectors."""
+
+    method: ClassVar[Method] = Method(
+        embed=lambda ridge, dim, settings, rng: compressed_sensing(
+            ridge.rows.n_labels, dim, rng=rng
+        ),
+        energy="random label vectors capture no energy",
+    )
+
+
+@settings
+class MLCSSPSettings(LabelEmbeddingSettings):
+    """Labels drawn by their leverage."""
+
+    method: ClassVar[Method] = Method(
+        embed=lambda ridge, dim, settings, rng: column_subset(
+            ridge.rows, dim, n_oversamples=settings.n_oversamples, rng=rng
+        ),
+        energy="chosen labels have no spectrum",
+        expand=expanded_columns,
+    )
+
+
+@settings
+class CCASettings(LabelEmbeddingSettings):
+    """Canonical correlations between features and labels."""
+
+    method: ClassVar[Method] = Method(
+        embed=lambda ridge, dim, settings, rng: cca(
+            ridge,
+            dim,
+            regularization=settings.embedding_ridge(ridge),
+            n_oversamples=settings.n_oversamples,
+            n_passes=max(settings.n_passes, _LEAST_CCA_PASSES),
+            rng=rng,
+        ),
+        energy="correlations have no energy to capture",
+    )
+
+
+@settings
+class PCASettings(LabelEmbeddingSettings):
+    """Principal components of the features."""
+
+    method: ClassVar[Method] = Method(
+        embed=lambda ridge, dim, settings, rng: pca(
+            ridge.rows, dim, **settings.sketch_options(), rng=rng
+        ),
+        energy=lambda ridge, settings: covariance(ridge.rows, "X"),
+        of_rows=True,
+    )

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from labelry.arrays import F32
 from labelry.data.streams import open_output
 from labelry.errors import DataError
 
 
 def export_files(path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
-    """The files that `export_embedding` would write; an error if it would refuse to."""
+    """Return the files that `export_embedding` would write; an error if it would refuse to."""
     path = Path(path)
     name = path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".zst")
     is_text = name.endswith((".txt", ".vec"))
@@ -28,16 +28,12 @@ def export_files(path: str | os.PathLike[str], *, force: bool = False) -> list[P
 
 
 def export_embedding(
-    path: str | os.PathLike[str],
-    vectors: NDArray[np.float32],
-    names: Sequence[object],
-    *,
-    force: bool = False,
+    path: str | os.PathLike[str], vectors: F32, names: Sequence[object], *, force: bool = False
 ) -> list[Path]:
-    """Write label vectors and names; the suffix says how. Returns the files written.
+    """Write label vectors and names in the format of the suffix, and return the files written.
 
-    ``.npy``: the array, and the names one per line in a file with ``.labels.txt`` added.
-    ``.txt`` or ``.vec`` (also compressed): word2vec's text format, one line per label; it cannot
+    ``.npy`` has the array; a file with ``.labels.txt`` added has the names, one per line.
+    ``.txt`` or ``.vec`` (also compressed) is word2vec's text format, one line per label. It cannot
     hold names with white space.
     """
     path = Path(path)

@@ -5,17 +5,33 @@ Mineiro, Karampatziakis: Fast label embeddings via randomized linear algebra, 20
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import Annotated, NamedTuple
 
-from labelry.embeddings.embedding import Embedding
+import numpy as np
+
+from labelry.arrays import F32
 from labelry.linalg.sketch import principal_directions, randomized_eigh
 from labelry.linalg.solve import LinearMap, Ridge
 from labelry.progress import phase
 
-F32 = NDArray[np.float32]
-
 _NOTHING = np.zeros((0, 0), dtype=np.float32), np.zeros((0, 0), dtype=np.float32)
+
+
+class Embedding(NamedTuple):
+    """Label vectors V (n_labels, k) and the value (k,) of each direction, largest first.
+
+    Some methods compute the coefficients of a regression on the embedding with it: `start`
+    (n_features, k), where a regression on similar rows may begin.
+    """
+
+    vectors: Annotated[F32, "n_labels", "embedding_dim"]
+    values: Annotated[F32, "embedding_dim"]
+    start: Annotated[F32, "n_features", "embedding_dim"] | None = None
+
+    def first(self, k: int) -> Embedding:
+        """Return the k leading directions."""
+        start = None if self.start is None else self.start[:, :k]
+        return Embedding(self.vectors[:, :k], self.values[:k], start)
 
 
 def rembrandt(
@@ -28,7 +44,7 @@ def rembrandt(
     center: bool = False,
     rng: np.random.Generator,
 ) -> Embedding:
-    """Leading eigenpairs of Y'HY, the covariance of what a ridge regression predicts (Alg. 2).
+    """Return leading eigenpairs of Y'HY, the covariance of what ridge regression predicts (Alg. 2).
 
     H is the hat matrix of the regression on X. Y'HY = A'A where A stacks the predictions X Z* on
     sqrt(r) Z*: the predictions themselves when there is no ridge. It is only ever applied to
@@ -36,8 +52,6 @@ def rembrandt(
 
     Parameters
     ----------
-    ridge : Ridge
-        The regression on the rows; its factorisation is shared with whoever solves next.
     regularization : float
         Ridge in units of mean feature energy. Larger makes the embedding follow the few
         strongest features; too small, and with many features it only finds the most
@@ -54,15 +68,9 @@ def rembrandt(
     """
     covariance = PredictionCovariance(ridge, regularization, center)
     # Alg. 2, lines 3-10: randomized PCA of the operator Q -> Y'X Z(Q).
-    V, values = randomized_eigh(
-        covariance,
-        ridge.rows.n_labels,
-        embedding_dim,
-        n_oversamples=n_oversamples,
-        n_passes=n_passes,
-        rng=rng,
-    )
-    return _with_start(covariance, V, values)
+    options = {"n_oversamples": n_oversamples, "n_passes": n_passes}
+    pairs = randomized_eigh(covariance, ridge.rows.n_labels, embedding_dim, rng=rng, **options)
+    return _with_start(covariance, *pairs)
 
 
 def updated_rembrandt(ridge: Ridge, before: Embedding, *, regularization: float = 1.0) -> Embedding:
@@ -97,7 +105,7 @@ class PredictionCovariance:
         self.last = _NOTHING
 
     def __call__(self, Q: F32) -> F32:
-        self.last = _NOTHING  # its memory is needed
+        self.last = _NOTHING  # frees its memory
         with phase(f"regression for {Q.shape[1]} random labels"):
             Z = self.ridge.solve(Q, self.regularization, start=self.start)  # Alg. 2, line 5
             self.last = Q, Z.coef

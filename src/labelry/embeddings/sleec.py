@@ -1,186 +1,282 @@
-"""SLEEC's local embeddings: rows close to each other when their labels are.
+"""SLEEC: sparse local embeddings, nearest neighbours in them, and an ensemble of clusterings.
 
 Bhatia, Jain, Kar, Varma, Jain: Sparse local embeddings for extreme multi-label classification,
-NIPS 2015. Here a row is a row: Z (n, k) is the transpose of the paper's, and so are X, Y and V.
+2015: Algorithms 1 and 2. The embedding of one cluster is in `labelry.embeddings.sleec_embedding`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
-from scipy.linalg import eigh
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import csr_array, issparse, vstack
 
-from labelry.linalg.matrices import Matrix, product, scaled_rows
-from labelry.linalg.parallel import balanced_spans, run
+from labelry import memory
+from labelry.arrays import F32, F64, I32, I64, Ints
+from labelry.checks import StoredCheck
+from labelry.embeddings.local_clusters import (
+    Clustering,
+    EnsembleSettings,
+    cluster_centres,
+    ensemble_size,
+    fit_clusters,
+    make_partitions,
+    n_stored,
+    on_columns,
+    part_of,
+    used_columns,
+)
+from labelry.embeddings.sleec_embedding import neighbour_gram, regress, svp
+from labelry.linalg.balanced_clusters import Sets
+from labelry.linalg.matrices import Matrix, consecutive_rows, scaled_rows
 from labelry.linalg.rows import Rows
-from labelry.linalg.sketch import orthonormalize
-from labelry.linalg.solve import LinearMap, Ridge
-from labelry.linalg.topk import topk
+from labelry.parameters import Between, param, settings
+from labelry.ranking.neighbours import (
+    Neighbours,
+    NeighbourSettings,
+    all_votes,
+    half_whitening,
+    vote,
+)
+from labelry.ranking.ranker import Ranker
+from labelry.storage.values import AtLeast, Indices, Pointers, Sizes
 
-F32 = NDArray[np.float32]
-Ints = NDArray[np.integer]
-
-_BLOCK_BYTES = 32 << 20  # inner products of label vectors held at a time
-_FAST = {"reassoc", "contract", "nsz", "arcp"}
-
-
-class LocalEmbedding(NamedTuple):
-    """Rows Z (n, k), and the objective (4) at zero and after each step, relative to zero."""
-
-    vectors: F32
-    errors: NDArray[np.float64]
+_FEW_FEATURES = 5000  # most features with which all weights are kept: there pruning costs accuracy
+_KEPT = 0.1  # share of the weights that is kept with more features
+_MANY_ROWS = 100_000  # least rows with which embeddings have 50 dimensions, not 100; the paper's
+_BLOCK_BYTES = 64 << 20  # most bytes of the neighbours of queries at a time; not tuned
 
 
-def neighbour_gram(Y: csr_array, n_neighbors: int, n_jobs: int = 1) -> csr_array:
-    """P_Omega(Y Y') of equation 2, (n, n), symmetric, for label vectors of unit length.
+@settings
+class SLEECSettings(EnsembleSettings, NeighbourSettings):
+    """How to cluster rows, embed those of each cluster, and search for neighbours."""
 
-    Omega holds for each row the `n_neighbors` rows (itself among them) that have the largest
-    inner products with it, and the same pairs the other way round. Rows that share no label are
-    not neighbours, so a row without labels has none.
+    embedding_dim: int | None = param(
+        default=None,
+        least=1,
+        help="Dimensions of each local embedding. Larger keeps more distances. By default 100, or "
+        "50 from 100,000 rows on.",
+        tune=Between(20, 200, log=True),
+    )
+    n_label_neighbors: int = param(
+        default=100,
+        least=1,
+        help="Rows whose distance to a row the embedding keeps. More of them is closer to a plain "
+        "low-rank approximation.",
+        tune=Between(15, 300, log=True),
+    )
+    regularization: float = param(
+        default=3.0,
+        least=0,
+        help="Ridge of the regressors, in units of the mean squared length of a row. Larger "
+        "shrinks predictions.",
+        tune=Between(0.1, 30.0, log=True),
+    )
+    l1: float = param(
+        default=0.0,
+        least=0,
+        help="Penalty on the embedded rows. Larger leaves fewer of their entries, and so a smaller "
+        "model; 0 is plain ridge regression, and keeps all.",
+    )
+    keep_weights: float | None = param(
+        default=None,
+        above=0,
+        most=1,
+        help="Share of the weights of a regressor that is kept, the largest ones. Smaller makes a "
+        "smaller model. By default all where a cluster has at most 5000 features, otherwise a "
+        "tenth.",
+    )
+    normalize: bool = param(default=True, help="Scale each row of X to unit length first.")
+
+
+class Cluster(NamedTuple):
+    """The result of one cluster: its features, the regressor on them, and its embedded rows."""
+
+    features: Ints  # (d,) columns of X that the rows of the cluster have
+    coef: csr_array  # (d, k)
+    intercept: F32  # (k,)
+    points: Matrix  # (n, k) embedded rows, scaled, of unit length
+    scale: F32  # (k,)
+
+
+@dataclass(frozen=True, eq=False)
+class Learner(Clustering):
+    """One clustering with an embedding for each cluster: the arrays of the clusters, end to end."""
+
+    # Training rows in the order of their clusters, and where the rows of each cluster begin.
+    rows: Annotated[I32, "n_rows", Indices("n_rows")]
+    row_bounds: Annotated[I64, "n_clusters + 1", Pointers("n_rows", least_step=1)]
+    coef: Annotated[csr_array, "n_used", "dim"]
+    intercept: Annotated[F32, "n_clusters", "dim"]
+    points: Annotated[Matrix, "n_rows", "dim"]
+    scale: Annotated[F32, "n_clusters", "dim"]
+
+    def cluster(self, c: int) -> Cluster:
+        """Return the part of one cluster."""
+        points = part_of(self.points, self.row_bounds, c)
+        return Cluster(
+            self.features_of(c),
+            consecutive_rows(self.coef, *self.feature_bounds[c : c + 2]),
+            self.intercept[c],
+            points.toarray() if issparse(points) else points,
+            self.scale[c],
+        )
+
+
+def make_learner(rows: Rows, sets: Sets, clusters: list[Cluster]) -> Learner:
+    """Return a learner from its clusters, which are in the order of `sets`."""
+    features, coef, intercept, points, scale = zip(*clusters, strict=True)
+    return Learner(
+        cluster_centres(rows, sets),
+        np.concatenate(features),
+        np.cumsum([0, *map(len, features)]),
+        sets.members,
+        sets.bounds,
+        vstack(coef, format="csr"),
+        np.stack(intercept),
+        vstack(points, format="csr") if issparse(points[0]) else np.concatenate(points),
+        np.stack(scale),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LocalNeighbours(Ranker):
+    """The nearest training rows in the embedding of a cluster, averaged over several clusterings.
+
+    Scores are shares of the weights of the neighbours, between 0 and 1.
     """
-    n = Y.shape[0]
-    U = scaled_rows(Y)
-    V = csr_array(U.T)
-    step = max(1, _BLOCK_BYTES // (4 * n))
-    parts = []
-    for start in range(0, n, step):
-        near, inner = topk((U[start : start + step] @ V).toarray(), min(n_neighbors, n), n_jobs)
-        rows, places = np.nonzero(inner > 0)
-        parts.append((rows + start, near[rows, places], inner[rows, places]))
-    rows, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-    G = csr_array((values, (rows, columns)), shape=(n, n))
-    G = csr_array(G.maximum(G.T))
-    G.sort_indices()
-    return G
+
+    learners: tuple[Annotated[Learner, Sizes(n_rows="n_rows", n_clusters="n_clusters")], ...]
+    # Labels of the training rows, and a last row without labels: it stands for the neighbours that
+    # are missing where a cluster has fewer than `n_neighbors` rows.
+    labels: Annotated[csr_array, "n_rows + 1", "n_labels"]
+    # Objective (4) that was left after the embedding of each cluster, relative to zero.
+    errors: Annotated[F64, "n_learners", "n_clusters"]
+    n_neighbors: Annotated[int, AtLeast(1)]
+    sharpness: float
+    normalize: bool
+
+    def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
+        """Return the k labels of the largest shares."""
+        labels = np.empty((X.shape[0], k), dtype=np.int32)
+        scores = np.empty((X.shape[0], k), dtype=np.float32)
+        for rows, near, weights in self._nearest(X, n_jobs):  # Alg. 2, lines 4-5
+            vote(near, weights, self.labels, labels[rows], scores[rows], n_jobs)
+        return labels, scores
+
+    def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
+        """Return the shares of all labels, (n_rows, n_labels)."""
+        out = np.empty((X.shape[0], self.labels.shape[1]), dtype=np.float32)
+        for rows, near, weights in self._nearest(X, n_jobs):
+            out[rows] = all_votes(near, weights, self.labels)
+        return out
+
+    def check_stored(self, check: StoredCheck) -> None:
+        """Raise a ValueError unless there is a learner for each row of the errors."""
+        if not 0 < len(self.learners) == len(self.errors):
+            raise ValueError("learners must be there, as many as errors has rows")
+
+    def _nearest(self, X: Matrix, n_jobs: int) -> Iterator[tuple[slice, I32, F32]]:
+        """Yield blocks of rows with their neighbours of all learners; weights add up to one."""
+        X = scaled_rows(X) if self.normalize else X
+        n_points, n_learners = self.labels.shape[0] - 1, len(self.learners)
+        m = min(self.n_neighbors, n_points)
+        step = max(1, _BLOCK_BYTES // (8 * m * n_learners))
+        for start in range(0, X.shape[0], step):
+            block = X[start : start + step]
+            shape = (block.shape[0], m * n_learners)
+            near = np.full(shape, n_points, dtype=np.int32)
+            weights = np.zeros(shape, dtype=np.float32)
+            for i, learner in enumerate(self.learners):
+                columns = slice(i * m, (i + 1) * m)
+                self._nearest_of(learner, block, near[:, columns], weights[:, columns], n_jobs)
+            weights /= n_learners
+            yield slice(start, start + step), near, weights
+
+    def _nearest_of(
+        self, learner: Learner, X: Matrix, near: I32, weights: F32, n_jobs: int
+    ) -> None:
+        """Fill in the neighbours (Alg. 2, lines 1-3): queries of one cluster are one product."""
+        for c, queries, own in learner.queries(X, n_jobs):  # line 1
+            _, coef, intercept, points, scale = learner.cluster(c)
+            Z = np.asarray(own @ coef + intercept)  # line 2
+            rows = part_of(learner.rows, learner.row_bounds, c)
+            cluster = Neighbours(points, scale, self.labels, self.n_neighbors, self.sharpness)
+            for part, found, weight in cluster.nearest(Z, n_jobs):  # line 3
+                near[queries[part], : found.shape[1]] = rows[found]
+                weights[queries[part], : found.shape[1]] = weight
 
 
-def svp(
-    G: csr_array,
-    embedding_dim: int,
-    *,
-    max_steps: int = 10,
-    tolerance: float = 1e-3,
-    rng: np.random.Generator,
-    n_jobs: int = 1,
-) -> LocalEmbedding:
-    """Z with Z Z' near G on the pairs that G stores, by singular value projection.
-
-    Sub-routine 3 with step 1: M <- P_k(M + P_Omega(G - M)), equation 6. M = U diag(s) U' is never
-    formed, only its entries in Omega. The projection is exact within the span of [U, R U], R the
-    sparse residual, which is one step of block Krylov iteration from where the last one ended.
-    U lies in that span, so the objective cannot grow.
-
-    Parameters
-    ----------
-    G : csr_array (n, n)
-        Symmetric; what it does not store is free.
-    embedding_dim : int
-        k; larger comes closer to G. Fewer columns come back where the rank is smaller.
-    max_steps, tolerance : int, float
-        Stop after so many steps, or when one takes off no more than this share of the objective at
-        zero.
-
-    Notes
-    -----
-    A step costs 8 flops per pair and dimension, and about 20 n k^2; memory is 3 n k floats
-    besides G.
-    """
-    n = G.shape[0]
-    U = orthonormalize(rng.standard_normal((n, min(embedding_dim, n)), dtype=np.float32))
-    s = np.zeros(U.shape[1], dtype=np.float32)
-    R = G.copy()  # line 1: M = 0
-    errors = [_energy(R)]
-    Z = U * s
-    for _ in range(max_steps if errors[0] > 0 else 0):
-        Q = orthonormalize(np.hstack([U, product(R, U, n_jobs)]))
-        # Lines 3-4: the eigenvalues of Q'(M + R) Q.
-        QU = Q.T @ U
-        values, E = eigh((QU * s) @ QU.T + Q.T @ product(R, Q, n_jobs))
-        keep = np.argsort(-values)[:embedding_dim]
-        keep = keep[values[keep] > 0]  # line 5
-        U, s = Q @ E[:, keep], values[keep]  # line 6
-        Z = U * np.sqrt(s)
-        _subtract_inner_products(G, Z, R, n_jobs)
-        errors.append(_energy(R))
-        if errors[-2] - errors[-1] <= tolerance * errors[0]:
-            break
-    return LocalEmbedding(Z, np.array(errors) / max(errors[0], np.finfo(float).tiny))
+def fit_sleec(rows: Rows, settings: SLEECSettings, rng: np.random.Generator) -> LocalNeighbours:
+    """Cluster the rows several times, and embed the rows of each cluster (Algorithm 1)."""
+    rows = (rows.unit() if settings.normalize else rows).kept()
+    n_clusters, n_learners = ensemble_size(rows.n_rows, settings.n_clusters, settings.n_learners)
+    unit = rows if settings.normalize else rows.unit()
+    partitions = make_partitions(unit, n_clusters, n_learners, rng=rng)  # line 1
+    dim = settings.embedding_dim or (100 if rows.n_rows < _MANY_ROWS else 50)
+    _require_memory(rows, partitions, dim, settings.keep_weights)
+    # A copy: the settings may be an estimator that holds a former model, and this goes to workers.
+    fit = partial(_fit_cluster, replace(settings), dim)
+    fitted = fit_clusters(fit, rows, partitions, rng=rng)  # lines 2-8, of all learners
+    learners = tuple(
+        make_learner(rows, sets, [cluster for cluster, _ in learner])
+        for sets, learner in zip(partitions, fitted, strict=True)
+    )
+    (Y,) = rows.gathered("Y")
+    indptr = np.append(Y.indptr, Y.indptr[-1:])
+    labels = csr_array((Y.data, Y.indices, indptr), shape=(len(Y.indptr), Y.shape[1]))
+    errors = np.array([[error for _, error in learner] for learner in fitted])
+    fixed = (settings.n_neighbors, settings.sharpness, settings.normalize)
+    return LocalNeighbours(learners, labels, errors, *fixed)
 
 
-def _energy(R: csr_array) -> float:
-    return float(np.square(R.data, dtype=np.float64).sum())
+def _fit_cluster(
+    how: SLEECSettings, dim: int, X: Matrix, Y: csr_array, rng: np.random.Generator, n_jobs: int
+) -> tuple[Cluster, float]:
+    """Return the embedding of one cluster, and the objective that was left."""
+    features = used_columns(X)
+    X = on_columns(X, features)
+    G = neighbour_gram(Y, how.n_label_neighbors, n_jobs)  # line 3
+    Z, errors = svp(G, dim, rng=rng, n_jobs=n_jobs)  # lines 4-5
+    Z = np.pad(Z, ((0, 0), (0, dim - Z.shape[1])))  # clusters are stored end to end
+    l1, r = how.l1, how.regularization
+    V, points = regress(X, Z, regularization=r, l1=l1, n_jobs=n_jobs)  # line 6
+    coef = largest_weights(V.coef, how.keep_weights or _usual_share(X.shape[1]))
+    if l1 == 0:
+        points = np.asarray(X @ coef + V.intercept, dtype=np.float32)  # line 7
+    scale = half_whitening(points)
+    points = scaled_rows(points * scale)
+    stored = csr_array(points) if l1 else points
+    return Cluster(features, coef, V.intercept, stored, scale), float(errors[-1])
 
 
-def _subtract_inner_products(G: csr_array, Z: F32, R: csr_array, n_jobs: int) -> None:
-    """``R = P_Omega(G - Z Z')``."""
-    Z = np.ascontiguousarray(Z)
-    tasks = [
-        (G.indptr, G.indices, G.data, Z, R.data, row0, row1)
-        for row0, row1 in balanced_spans(G.indptr, n_jobs)
-    ]
-    run(subtract_inner_products, tasks, n_jobs)
+def largest_weights(coef: F32, share: float) -> csr_array:
+    """Return the given share of the weights, those of the largest absolute value."""
+    if share < 1 and coef.size:
+        least = np.quantile(np.abs(coef), 1 - share)
+        coef = np.where(np.abs(coef) >= least, coef, 0)
+    return csr_array(coef)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def subtract_inner_products(
-    indptr: Ints, indices: Ints, data: F32, Z: F32, out: F32, row0: int, row1: int
+def _usual_share(n_features: int) -> float:
+    """Return the share of the weights to keep by default."""
+    return 1.0 if n_features <= _FEW_FEATURES else _KEPT
+
+
+def _require_memory(
+    rows: Rows, partitions: list[Sets], dim: int, keep_weights: float | None
 ) -> None:
-    """``out[p] = data[p] - Z[i] @ Z[j]`` for the nonzeros p = (i, j) of rows row0 to row1."""
-    for i in range(row0, row1):
-        for p in range(indptr[i], indptr[i + 1]):
-            j = indices[p]
-            total = np.float32(0.0)
-            for c in range(Z.shape[1]):
-                total += Z[i, c] * Z[j, c]
-            out[p] = data[p] - total
-
-
-def regress(
-    X: Matrix,
-    Z: F32,
-    *,
-    regularization: float,
-    l1: float = 0.0,
-    n_steps: int = 10,
-    n_jobs: int = 1,
-) -> tuple[LinearMap, F32]:
-    """V that predicts Z from X, and the embedding of the rows that it is to be stored with.
-
-    Equation 5, halved, with an intercept that is not penalised:
-
-        minimise  1/2 ||Z - X V||^2 + r/2 ||V||^2 + mu ||X V||_1
-
-    Without `l1` it is a ridge regression and the embedding is X V. With it, ADMM (sub-routine 4,
-    smoothing rho = 1) splits off the l1 term as alpha = X V, and alpha, which is sparse, is
-    the embedding.
-
-    Parameters
-    ----------
-    regularization : float
-        r in units of the mean squared length of a row, tr(XX')/n; larger shrinks predictions.
-    l1 : float
-        mu, in units of the root mean square of Z; larger makes more of the embedding zero.
-    """
-    n, k = Z.shape
-    rows = Rows(X, eye_array(n, dtype=np.float32, format="csr"), n_jobs=n_jobs)
-    ridge = Ridge(rows, tolerance=1e-3)
-    r = regularization * X.shape[1] / n  # as Ridge counts it, by features
-    V = ridge.solve(Z, r)
-    P = V(X, n_jobs)
-    if l1 == 0 or k == 0:
-        return V, P
-    threshold = np.float32(l1 * np.sqrt(np.square(Z).mean()))
-    alpha, beta = np.zeros_like(Z), np.zeros_like(Z)  # line 1
-    for _ in range(n_steps):
-        # Lines 3-4: with rho = 1, half the target and half the ridge give the paper's V.
-        target: F32 = np.float32(0.5) * (Z + alpha - beta)
-        V = ridge.solve(target, r / 2, start=V.coef)
-        P = V(X, n_jobs)
-        alpha = P + beta  # line 5
-        alpha = np.sign(alpha) * np.maximum(np.abs(alpha) - threshold, 0)  # line 6
-        beta += P - alpha  # line 7
-    return V, alpha
+    """Refuse points and weights of learners, and matrices of threads, that do not fit."""
+    n, d, n_learners = rows.n_rows, rows.n_features, len(partitions)
+    weights = min(n_stored(rows), d * len(partitions[0].sizes))
+    largest = max(int(sets.sizes.max()) for sets in partitions)
+    learner = 4 * dim * (n + 2 * (keep_weights or _usual_share(d)) * weights)
+    thread = 16 * min(largest, 4096) ** 2  # the Gram matrix and its factor
+    memory.require(
+        int(n_learners * learner + rows.n_jobs * thread),
+        f"SLEEC with {n_learners} learners of {n:,} rows",
+        "train fewer learners, keep fewer weights (keep_weights=0.1) or use fewer threads",
+    )

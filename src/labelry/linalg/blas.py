@@ -26,14 +26,14 @@ def _blas() -> list[Any]:
 class _Hold:
     """The number of BLAS threads, which is one for the whole process.
 
-    It is the least that those want who are at work, and again what it was when none is. If each set
-    it and set it back, one that ends could undo what another still needs, and the last to end could
-    leave the number of another for ever.
+    It is the least that running callers want, and again what it was when none runs. If each caller
+    set it and set it back, one that ends could undo what another still needs, and the last to end
+    could leave the number of another for ever.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wanted: list[int] = []  # of those who are at work
+        self._wanted: list[int] = []  # of running callers
         self._before: list[int] = []  # of each library, when there were none
 
     def add(self, limit: int) -> None:
@@ -49,7 +49,7 @@ class _Hold:
             self._set([min(self._wanted)] * len(self._before) if self._wanted else self._before)
 
     def forget(self) -> None:
-        """After a fork: those who were at work are not in the child."""
+        """Forget the callers: after a fork they do not run in the child."""
         if self._wanted:
             self._set(self._before)
         self._lock, self._wanted = threading.Lock(), []

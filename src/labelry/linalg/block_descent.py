@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import (
     Loss,
+    Problem,
     Sweeps,
     add_start,
     block_bounds,
@@ -63,17 +64,10 @@ def train_by_blocks(
 ) -> Iterator[tuple[int, F32]]:
     """The number and the weights (n_features + 1, LANES) of each group, as they are done.
 
-    The temporary files have 8 bytes for each nonzero, and 68 (with the logistic loss 132) for each
-    row and group side by side.
-
-    Parameters
-    ----------
-    parts
-        The rows, in parts of any size: X and an indicator T of labels.
-    loss, C, tolerance, max_sweeps, rounds
-        As of `labelry.linalg.dual_descent`.
-    memory : int
-        Bytes that weights may take; more of them is fewer passes. At least one group is trained.
+    `parts` are the rows, in parts of any size: X and an indicator T of labels. Weights may take
+    `memory` bytes: a larger bound means fewer passes, and at least one group is trained. The other
+    options are those of `labelry.linalg.dual_descent`. The temporary files have 8 bytes for each
+    nonzero, and 68 (with the logistic loss 132) for each row and group side by side.
     """
     blocks = MatrixFile()
     sizes: list[int] = []
@@ -161,17 +155,17 @@ class _Descent:
     def _start(self, g: int, block: int, X: csr_array, rows_of: csr_array, energy: F32) -> None:
         """Add what the starting dual variables of a block come to."""
         alpha, _ = self._states[g * len(self._blocks) + block]
-        add_start(X.indptr, X.indices, X.data, self._signs(g, rows_of), alpha, self._W[g])
+        add_start(self._problem(g, X, rows_of, energy), alpha, self._W[g])
 
     def _visit(self, g: int, block: int, X: csr_array, rows_of: csr_array, energy: F32) -> None:
         """One sweep of a group over a block."""
         alpha, order = self._states[g * len(self._blocks) + block]
-        problem = (X.indptr, X.indices, X.data, self._signs(g, rows_of), energy, *self._options)
+        problem = self._problem(g, X, rows_of, energy)
         hinge = self._loss == "squared_hinge"
-        visit(self._sweeps[g], block, hinge, *problem, alpha, order, self._W[g])
+        visit(self._sweeps[g], block, hinge, problem, alpha, order, self._W[g])
 
-    def _signs(self, g: int, rows_of: csr_array) -> NDArray[np.int8]:
+    def _problem(self, g: int, X: csr_array, rows_of: csr_array, energy: F32) -> Problem:
         signs = np.full((rows_of.shape[1], LANES), -1, dtype=np.int8)
         for lane, label in enumerate(range(self._groups[g].first, self._groups[g].last)):
             signs[rows_of.indices[rows_of.indptr[label] : rows_of.indptr[label + 1]], lane] = 1
-        return signs
+        return Problem(X.indptr, X.indices, X.data, signs, energy, *self._options)

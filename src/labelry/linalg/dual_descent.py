@@ -86,6 +86,34 @@ def bounds_of_blocks(indptr: Ints, before: int, block: int) -> NDArray[np.int64]
     return bounds[: n_blocks + 1].copy()
 
 
+class Problem(NamedTuple):
+    """Rows, sixteen labels of each, and what is minimised.
+
+    Attributes
+    ----------
+    indptr, indices, data
+        CSR arrays of X.
+    signs : array (n_rows, LANES)
+        1 where the row has the label, otherwise -1.
+    energy : array (n_rows,)
+        ``||x_i||^2 + 1``.
+    C : float
+        Weight of the losses.
+    tolerance : float
+        With the squared hinge a row rests when its projected gradients are all within half the
+        tolerance of zero. With the logistic loss, whose dual variables lie within (0, C), the rows
+        of a block rest together, when all are within the tolerance.
+    """
+
+    indptr: Ints
+    indices: Ints
+    data: F32
+    signs: NDArray[np.int8]
+    energy: F32
+    C: float
+    tolerance: float
+
+
 class Sweeps(NamedTuple):
     """Which rows of which blocks are still to be visited, and when there is an end of it.
 
@@ -137,13 +165,7 @@ def visit(
     sweeps: Sweeps,
     block: int,
     hinge: bool,
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    signs: NDArray[np.int8],
-    energy: F32,
-    C: float,
-    tolerance: float,
+    problem: Problem,
     alpha: NDArray[Any],
     order: I32,
     W: F32,
@@ -151,11 +173,11 @@ def visit(
     """Sweep over a block until its rows rest; of several, for as many visits as it has rows.
 
     When few rows of a block are left, they are visited several times before the next block
-    is read. The rest is what the kernels take, from the CSR arrays to W.
+    is read. The rest is what the kernels take, from the problem to W.
     """
     counts = sweeps.counts
     most = counts[_MOST] - counts[_VISITS] if sweeps.sizes.size == 1 else sweeps.sizes[block]
-    kernel = (indptr, indices, data, signs, energy, C, tolerance, alpha, order, W)
+    kernel = (problem, alpha, order, W)
     before = sweeps.n_active[block], sweeps.state[0], most
     if hinge:
         active, state, visits, last = hinge_sweeps(*kernel, *before)
@@ -182,30 +204,20 @@ def go_on(sweeps: Sweeps) -> bool:
 
 def descend(
     loss: Loss,
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    signs: NDArray[np.int8],
-    energy: F32,
-    C: float,
-    tolerance: float,
+    problem: Problem,
     max_sweeps: int,
     seed: int,
     W: F32,
     rounds: int | None = None,
 ) -> int:
-    """Fill W (d + 1, LANES) for the labels with `signs` (n, LANES); return the sweeps made.
+    """Fill W (d + 1, LANES) for the labels of a problem; return the sweeps made.
 
-    `energy` is ``||x_i||^2 + 1``. With the squared hinge a row rests when its projected gradients
-    are all within half the `tolerance` of zero; with the logistic loss, whose dual variables lie
-    within (0, C), the rows of a block rest together, when all are within the `tolerance`. `rounds`
-    are those of `Sweeps`.
+    `rounds` are those of `Sweeps`.
     """
-    bounds = block_bounds(indptr)
+    bounds = block_bounds(problem.indptr)
     sweeps = new_sweeps(np.diff(bounds), max_sweeps, seed, rounds)
-    problem = (indptr, indices, data, signs, energy, C, tolerance)
-    alpha = starting_alpha(loss, len(signs), C)
-    descend_blocks(sweeps, bounds, loss == "squared_hinge", *problem, alpha, W)
+    alpha = starting_alpha(loss, len(problem.signs), problem.C)
+    descend_blocks(sweeps, bounds, loss == "squared_hinge", problem, alpha, W)
     return sweeps.made
 
 
@@ -214,29 +226,20 @@ def descend_blocks(
     sweeps: Sweeps,
     bounds: I64,
     hinge: bool,
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    signs: NDArray[np.int8],
-    energy: F32,
-    C: float,
-    tolerance: float,
+    problem: Problem,
     alpha: NDArray[Any],
     W: F32,
 ) -> None:
     """`descend`, from `starting_alpha`, with the blocks that begin at `bounds`."""
     if not hinge:
-        add_start(indptr, indices, data, signs, alpha, W)
+        add_start(problem, alpha, W)
     order = np.arange(bounds[-1]).astype(np.int32)
     more = True
     while more:
         for block in range(bounds.size - 1):
             if sweeps.n_active[block]:
                 rows = order[bounds[block] : bounds[block + 1]]
-                visit(
-                    sweeps, block, hinge,
-                    indptr, indices, data, signs, energy, C, tolerance, alpha, rows, W,
-                )  # fmt: skip
+                visit(sweeps, block, hinge, problem, alpha, rows, W)
         more = go_on(sweeps)
 
 
@@ -278,13 +281,7 @@ def shuffle(order: Ints, state: np.uint64) -> np.uint64:
 
 @njit(nogil=True, cache=True)
 def hinge_sweeps(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    signs: NDArray[np.int8],
-    energy: F32,
-    C: float,
-    tolerance: float,
+    problem: Problem,
     alpha: F32,
     order: I32,
     W: F32,
@@ -297,6 +294,7 @@ def hinge_sweeps(
     Rows that rest go to the end of `order`. Returns how many rows do not rest, the state of the
     generator, how many were visited, and how many in the last sweep.
     """
+    indptr, indices, data, signs, energy, C, tolerance = problem
     margin = np.empty(LANES, dtype=np.float32)
     step = np.empty(LANES, dtype=np.float32)
     slack = np.float32(0.5 / C)  # D_ii of the paper
@@ -382,15 +380,9 @@ def logistic_dual(a0: float, b: float, q: float, C: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def add_start(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    signs: NDArray[np.int8],
-    alpha: NDArray[np.float64],
-    W: F32,
-) -> None:
+def add_start(problem: Problem, alpha: NDArray[np.float64], W: F32) -> None:
     """Add to W what belongs to the starting `alpha` of some rows."""
+    indptr, indices, data, signs, _, _, _ = problem
     step = np.empty(LANES, dtype=np.float32)
     for i in range(alpha.shape[0]):
         for lane in range(LANES):
@@ -400,13 +392,7 @@ def add_start(
 
 @njit(nogil=True, cache=True)
 def logistic_sweeps(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    signs: NDArray[np.int8],
-    energy: F32,
-    C: float,
-    tolerance: float,
+    problem: Problem,
     alpha: NDArray[np.float64],
     order: I32,
     W: F32,
@@ -415,6 +401,7 @@ def logistic_sweeps(
     most: int,
 ) -> tuple[int, np.uint64, int, int]:
     """As `hinge_sweeps`; all rows rest, or none."""
+    indptr, indices, data, signs, energy, C, tolerance = problem
     margin = np.empty(LANES, dtype=np.float32)
     step = np.empty(LANES, dtype=np.float32)
     visits = 0

@@ -7,9 +7,12 @@ the numpy expression in the first line of its docstring.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from labelry.linalg.prefetch import AHEAD, LINE, prefetch
 
@@ -19,6 +22,18 @@ Ints = NDArray[np.integer]
 # Sums may be reordered (so that they vectorise), but NaN and infinity keep their meaning.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _TILE = 128  # rows whose products stay in cache between the two halves of a cross
+
+
+class Csr(NamedTuple):
+    """The arrays of a CSR matrix, as kernels take them."""
+
+    indptr: Ints
+    indices: Ints
+    data: F32
+
+
+def csr_parts(A: csr_array) -> Csr:
+    return Csr(A.indptr, A.indices, A.data)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -32,21 +47,13 @@ def _fetch_ahead(indices: Ints, p: int, last: int, M: F32, col0: int, col1: int)
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def multiply_rows(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    M: F32,
-    out: F32,
-    row0: int,
-    row1: int,
-    col0: int,
-    col1: int,
-    shift: int,
+    A: Csr, M: F32, out: F32, row0: int, row1: int, col0: int, col1: int, shift: int
 ) -> None:
     """``out[row0 - shift : row1 - shift, cols] = A[row0:row1] @ M[:, cols]`` for A in CSR.
 
     Four rows of M at a time, so that a row of the result is loaded and stored a quarter as often.
     """
+    indptr, indices, data = A
     last = indptr[row1]
     for i in range(row0, row1):
         z = out[i - shift, col0:col1]
@@ -73,18 +80,10 @@ def multiply_rows(
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def scatter_rows(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    Z: F32,
-    out: F32,
-    row0: int,
-    row1: int,
-    col0: int,
-    col1: int,
-    shift: int,
+    A: Csr, Z: F32, out: F32, row0: int, row1: int, col0: int, col1: int, shift: int
 ) -> None:
     """``out[:, cols] += A[row0:row1].T @ Z[row0 - shift : row1 - shift, cols]``, A in CSR."""
+    indptr, indices, data = A
     last = indptr[row1]
     for i in range(row0, row1):
         z = Z[i - shift, col0:col1]
@@ -98,19 +97,7 @@ def scatter_rows(
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def cross_rows(
-    a_indptr: Ints,
-    a_indices: Ints,
-    a_data: F32,
-    b_indptr: Ints,
-    b_indices: Ints,
-    b_data: F32,
-    weights: F32,
-    M: F32,
-    out: F32,
-    row0: int,
-    row1: int,
-    col0: int,
-    col1: int,
+    A: Csr, B: Csr, weights: F32, M: F32, out: F32, row0: int, row1: int, col0: int, col1: int
 ) -> None:
     """``out[:, cols] += A[rows].T @ diag(weights[rows]) @ (B[rows] @ M[:, cols])``, both CSR.
 
@@ -119,11 +106,11 @@ def cross_rows(
     Z = np.empty((_TILE, M.shape[1]), dtype=np.float32)
     for tile in range(row0, row1, _TILE):
         end = min(tile + _TILE, row1)
-        multiply_rows(b_indptr, b_indices, b_data, M, Z, tile, end, col0, col1, tile)
+        multiply_rows(B, M, Z, tile, end, col0, col1, tile)
         if weights.size:
             for i in range(tile, end):
                 Z[i - tile, col0:col1] *= weights[i]
-        scatter_rows(a_indptr, a_indices, a_data, Z, out, tile, end, col0, col1, tile)
+        scatter_rows(A, Z, out, tile, end, col0, col1, tile)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -247,16 +234,9 @@ def cg_direction(P: F32, R: F32, beta: F32, inverse_diagonal: F32, row0: int, ro
 
 
 @njit(nogil=True, cache=True)
-def add_gram(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    weights: F32,
-    G: NDArray[np.float64],
-    col0: int,
-    col1: int,
-) -> None:
+def add_gram(A: Csr, weights: F32, G: NDArray[np.float64], col0: int, col1: int) -> None:
     """``G[col0:col1] += triu(A.T @ diag(weights) @ A)[col0:col1]`` for CSR A, indices sorted."""
+    indptr, indices, data = A
     for i in range(indptr.size - 1):
         last = indptr[i + 1]
         for p in range(indptr[i], last):
@@ -268,20 +248,13 @@ def add_gram(
 
 
 @njit(nogil=True, cache=True)
-def append_column(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    column: int,
-    unit: bool,
-    out_indptr: Ints,
-    out_indices: Ints,
-    out_data: F32,
-) -> None:
+def append_column(A: Csr, column: int, unit: bool, out: Csr) -> None:
     """Fill the parts of ``hstack([A, ones])`` for CSR A of so many columns.
 
     With `unit`, the rows of A are scaled to unit length first.
     """
+    indptr, indices, data = A
+    out_indptr, out_indices, out_data = out
     out_indptr[0] = 0
     for i in range(indptr.size - 1):
         # Unsigned: a place that cannot be negative makes loops that are copied by vectors.

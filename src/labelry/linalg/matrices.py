@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
+from functools import reduce
+from operator import add
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -90,18 +92,16 @@ def with_constant(A: Matrix, *, unit: bool = False) -> Matrix:
     # numpy's memory comes in large pages, which a kernel's own would not.
     n = A.nnz + A.shape[0]
     indices, data = np.empty(n, dtype=A.indices.dtype), np.empty(n, dtype=A.data.dtype)
-    indptr = np.empty_like(A.indptr)
-    kernels.append_column(A.indptr, A.indices, A.data, A.shape[1], unit, indptr, indices, data)
-    return csr_array((data, indices, indptr), shape=(A.shape[0], A.shape[1] + 1))
+    out = kernels.Csr(np.empty_like(A.indptr), indices, data)
+    kernels.append_column(kernels.csr_parts(A), A.shape[1], unit, out)
+    return csr_array((data, indices, out.indptr), shape=(A.shape[0], A.shape[1] + 1))
 
 
 def stacked(parts: list[Matrix]) -> Matrix:
     """Matrices below one another; one alone is not copied."""
     if len(parts) == 1:
         return parts[0]
-    if issparse(parts[0]):
-        return csr_array(vstack(parts, format="csr"))
-    return np.concatenate(parts)
+    return vstack(parts, format="csr") if issparse(parts[0]) else np.concatenate(parts)
 
 
 def joined(pieces: Iterable[tuple[Matrix, Matrix]]) -> tuple[Matrix, Matrix]:
@@ -121,10 +121,7 @@ def summed(parts: Iterable[Matrix]) -> Matrix:
         while len(sums) > 1 and _stored(sums[-1]) >= _stored(sums[-2]) // 8:
             last = sums.pop()
             sums[-1] = sums[-1] + last
-    while len(sums) > 1:
-        last = sums.pop()
-        sums[-1] = sums[-1] + last
-    return sums[0]
+    return reduce(add, reversed(sums))
 
 
 def _stored(A: Matrix) -> int:
@@ -145,10 +142,9 @@ def product(A: Matrix, M: F32, n_jobs: int = 1) -> F32:
     if not issparse(A):
         return A @ M
     out = np.empty((A.shape[0], M.shape[1]), dtype=np.float32)
-    tasks = [
-        (A.indptr, A.indices, A.data, M, out, row0, row1, 0, M.shape[1], 0)
-        for row0, row1 in balanced_spans(A.indptr, n_jobs)
-    ]
+    parts = kernels.csr_parts(A)
+    spans_of_rows = balanced_spans(A.indptr, n_jobs)
+    tasks = [(parts, M, out, *rows, 0, M.shape[1], 0) for rows in spans_of_rows]
     run(kernels.multiply_rows, tasks, n_jobs)
     return out
 
@@ -179,12 +175,12 @@ def _add_cross_sparse(
     n_row_parts = max(1, n_jobs // n_column_parts)
     columns = spans(M.shape[1], n_column_parts)
     rows = balanced_spans(A.indptr + B.indptr, n_row_parts)
-    csr = (A.indptr, A.indices, A.data, B.indptr, B.indices, B.data, weights)
+    given = (kernels.csr_parts(A), kernels.csr_parts(B), weights, M)
     sums = [out] + [np.zeros_like(out) for _ in rows[1:]]
     tasks = [
-        (*csr, M, total, row0, row1, col0, col1)
-        for col0, col1 in columns
-        for total, (row0, row1) in zip(sums, rows, strict=True)
+        (*given, total, *part, *columns_of_part)
+        for columns_of_part in columns
+        for total, part in zip(sums, rows, strict=True)
     ]
     run(kernels.cross_rows, tasks, n_jobs)
     for extra in sums[1:]:
@@ -193,8 +189,6 @@ def _add_cross_sparse(
 
 def scatter(A: csr_array, Z: F32, out: F32, n_jobs: int) -> None:
     """``out += A.T @ Z``, each thread with columns of its own."""
-    csr = (A.indptr, A.indices, A.data)
-    tasks = [
-        (*csr, Z, out, 0, A.shape[0], col0, col1, 0) for col0, col1 in spans(Z.shape[1], n_jobs)
-    ]
+    parts = kernels.csr_parts(A)
+    tasks = [(parts, Z, out, 0, A.shape[0], *span, 0) for span in spans(Z.shape[1], n_jobs)]
     run(kernels.scatter_rows, tasks, n_jobs)

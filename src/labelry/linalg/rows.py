@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from labelry.errors import MemoryBudgetError
 from labelry.linalg.matrices import (
@@ -63,6 +64,36 @@ class Block(NamedTuple):
             raise ValueError("these rows have no labels Y")
         return matrix
 
+    def take(self, rows: slice | NDArray[np.intp], start: int) -> Block:
+        """Some of the rows; `start` is the number of the first of them."""
+        Y = None if self.Y is None else self.Y[rows]
+        return Block(self.X[rows], Y, None if self.weights is None else self.weights[rows], start)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of rows beside X, Y and weights.
+
+    Attributes
+    ----------
+    label_names : sequence or None
+        Name of each label; None: the column number is the name.
+    label_counts : array (n_labels,) or None
+        Rows of each label, where they were counted already.
+    label_features : CSR or dense (n_labels, n_features), or None
+        Descriptions of the labels, as rows of X would be; zeros where there is none.
+    groups : array (n_rows,) or None
+        Number of the group of each row: rows of a group are held out together.
+    text_features : TextFeatures or None
+        What made X out of texts.
+    """
+
+    label_names: Sequence[Any] | NDArray[Any] | None = None
+    label_counts: NDArray[np.int32] | None = None
+    label_features: Matrix | None = None
+    groups: NDArray[np.intp] | None = None
+    text_features: Any = None
+
 
 class Rows:
     """Rows in memory: X (n, d) and Y (n, c), each CSR or dense, with optional row weights.
@@ -80,6 +111,9 @@ class Rows:
         Rows per block; all rows in one block when None.
     n_jobs : int, optional
         Threads; all cores when None.
+    known : Known
+        What is known beside: names and frequencies of labels, groups of rows. It stays with the
+        rows that are made of these.
 
     Examples
     --------
@@ -91,8 +125,7 @@ class Rows:
     memory: int | None = None  # bytes that work on these rows may take; None: no bound
     n_bytes: int = 0  # that X and Y would add to the memory in use
     n_workers: int = 0  # processes that work on the rows in place of this one
-    label_names: Sequence[str] | None = None
-    text_features: Any = None  # what made X of texts, a `labelry.data.text.TextFeatures`
+    known: Known = Known()
 
     def __init__(
         self,
@@ -102,36 +135,59 @@ class Rows:
         weights: object | None = None,
         block_rows: int | None = None,
         n_jobs: int | None = None,
+        known: Known = known,
     ) -> None:
-        self._X = as_matrix(X)
-        self._Y = None if Y is None else as_matrix(Y)
-        self._weights = None if weights is None else np.asarray(weights, dtype=np.float32)
-        self.n_rows, self.n_features = self._X.shape
-        self.n_labels = 0 if self._Y is None else self._Y.shape[1]
-        if self._Y is not None and self._Y.shape[0] != self.n_rows:
-            raise ValueError(f"X has {self.n_rows} rows but Y has {self._Y.shape[0]}")
-        if self._weights is not None and self._weights.shape != (self.n_rows,):
-            raise ValueError(f"weights must have shape ({self.n_rows},), got {self._weights.shape}")
+        self.known = known
+        self._whole = whole = Block(
+            as_matrix(X),
+            None if Y is None else as_matrix(Y),
+            None if weights is None else np.asarray(weights, dtype=np.float32),
+            start=0,
+        )
+        self.n_rows, self.n_features = whole.X.shape
+        self.n_labels = 0 if whole.Y is None else whole.Y.shape[1]
+        if whole.Y is not None and whole.Y.shape[0] != self.n_rows:
+            raise ValueError(f"X has {self.n_rows} rows but Y has {whole.Y.shape[0]}")
+        if whole.weights is not None and whole.weights.shape != (self.n_rows,):
+            raise ValueError(f"weights must have shape ({self.n_rows},), got {whole.weights.shape}")
         if block_rows is not None and block_rows < 1:
             raise ValueError(f"block_rows must be at least 1, got {block_rows}")
         self.block_rows = block_rows or max(self.n_rows, 1)
         self.n_jobs = resolve_jobs(n_jobs)
-        self.n_passes = 0
+        self._passes = [0]
 
-    def mapped(
-        self,
-        function: BlockMap,
-        *,
-        n_rows: int | None = None,
-        n_features: int | None = None,
-        n_labels: int | None = None,
-    ) -> Rows:
-        """The rows that `function` makes of each block; sizes only where they change.
+    def mapped(self, function: BlockMap, *, known: Known | None = None, **sizes: int) -> Rows:
+        """The rows that `function` makes of each block.
 
-        Here it is applied once, to all rows; another source applies it in each pass.
+        `known` and `sizes` (n_rows, n_features, n_labels) are given only where they change. Here
+        the function is applied once, to all rows; another source applies it in each pass.
         """
-        X, Y, weights, _ = function(Block(self._X, self._Y, self._weights, 0))
-        return Rows(X, Y, weights=weights, block_rows=self.block_rows, n_jobs=self.n_jobs)
+        X, Y, weights, _ = function(self._whole)
+        known = self.known if known is None else known
+        options: dict[str, Any] = {"block_rows": self.block_rows, "n_jobs": self.n_jobs}
+        return Rows(X, Y, weights=weights, known=known, **options)
+
+    @property
+    def n_passes(self) -> int:
+        """The passes so far; rows that know more (`knowing`) count together with these."""
+        return self._passes[0]
+
+    @n_passes.setter
+    def n_passes(self, number: int) -> None:
+        self._passes[0] = number
+
+    def knowing(self, **more: Any) -> Rows:
+        """Return the same rows, with more that is known of them; see `Known` for the names."""
+        same = object.__new__(type(self))  # `copy` leaves out what is not pickled
+        vars(same).update(vars(self), known=replace(self.known, **more))
+        return same
+
+    def label_counts(self) -> NDArray[np.int32]:
+        """Return the rows of each label, (n_labels,): one pass, unless they are known."""
+        if self.known.label_counts is not None:
+            return self.known.label_counts
+        (counts,) = self.reduce(_add_label_counts, (self.n_labels,), dtype=np.float64)
+        return counts.astype(np.int32)
 
     def swapped(self) -> Rows:
         """The same rows with X and Y in each other's place."""
@@ -139,6 +195,7 @@ class Rows:
             lambda block: block._replace(X=block.side("Y"), Y=block.X),
             n_features=self.n_labels,
             n_labels=self.n_features,
+            known=Known(),
         )
 
     def unit(self) -> Rows:
@@ -166,15 +223,11 @@ class Rows:
             chunk = block.start // _CHUNK
             before = kept[chunk] + keep[chunk * _CHUNK : block.start].sum()
             mine = np.flatnonzero(keep[block.start : block.start + block.n_rows])
-            Y, weights = block.Y, block.weights
-            return Block(
-                block.X[mine],
-                None if Y is None else Y[mine],
-                None if weights is None else weights[mine],
-                int(before),
-            )
+            return block.take(mine, int(before))
 
-        return self.mapped(choose, n_rows=int(kept[-1]))
+        groups = None if self.known.groups is None else self.known.groups[keep]
+        known = replace(self.known, groups=groups, label_counts=None)
+        return self.mapped(choose, n_rows=int(kept[-1]), known=known)
 
     def require(self, n_bytes: int, what: str, remedy: str) -> None:
         """Refuse what would not fit in the memory that these rows may be worked on with."""
@@ -186,8 +239,7 @@ class Rows:
 
     def gathered(self, *sides: Side) -> list[Matrix]:
         """X or Y of all rows in memory; ask `require` first where that may be much."""
-        whole = Block(self._X, self._Y, self._weights, 0)
-        return [whole.side(side) for side in sides]
+        return [self._whole.side(side) for side in sides]
 
     def held(self) -> Rows:
         """The same rows in memory if they fit there, and otherwise as they are."""
@@ -196,24 +248,18 @@ class Rows:
     def kept(self) -> Rows:
         """The same rows in memory if they fit there, or made once: for more than a pass or two.
 
-        What is not in memory, nor as it was given, is written to a temporary file; on a cluster
-        it is still made in each pass.
+        Mapped rows that do not fit are written to a temporary file; on a cluster they are still
+        made in each pass.
         """
         return self.held()
 
     def blocks(self) -> Iterator[Block]:
         """The blocks of rows, in order."""
         if self.block_rows >= self.n_rows:
-            yield Block(self._X, self._Y, self._weights, 0)
+            yield self._whole
             return
         for start in range(0, self.n_rows, self.block_rows):
-            part = slice(start, min(start + self.block_rows, self.n_rows))
-            yield Block(
-                self._X[part],
-                None if self._Y is None else self._Y[part],
-                None if self._weights is None else self._weights[part],
-                start,
-            )
+            yield self._whole.take(slice(start, start + self.block_rows), start)
 
     def map_blocks(self, function: Callable[[Block], T]) -> Iterator[T]:
         """``function(block)`` for each block of rows, in order; one pass."""
@@ -228,8 +274,8 @@ class Rows:
     ) -> list[NDArray]:
         """Sums over all rows, in one pass.
 
-        ``add(block, *sums)`` adds what a block has to say to the arrays `sums`, which have the
-        given shapes and start at zero.
+        ``add(block, *sums)`` adds the part of a block to the arrays `sums`, which have the given
+        shapes and start at zero.
         """
         sums = [np.zeros(shape, dtype=dtype) for shape in shapes]
         for _ in self.map_blocks(lambda block: add(block, *sums)):
@@ -255,21 +301,21 @@ class Rows:
     ) -> Iterator[T]:
         """What `work` finds in parts of the rows, such as those of a cluster, in any order.
 
-        In memory it gets all rows and all parts at once. Rows that are not are gathered for as
-        many parts at a time as have room; on a cluster from the workers to one of them, while
-        others work on other parts, and only what is found comes back.
+        In memory, `work` gets all rows and all parts at once. Otherwise rows are gathered for as
+        many parts at a time as have room; on a cluster one worker gathers them while others work on
+        other parts, and only the results come back.
 
         Parameters
         ----------
         work : callable
             ``work(X, Y, parts, n_jobs)`` yields what it finds in some parts. X and Y have all
-            rows of these parts, in their order. It says itself which part a result is of.
+            rows of these parts, in their order. A result says which part it is of.
         choose : callable
             ``choose(block, parts)`` are the places in a block of the rows of some parts.
         n_bytes : array (n_parts,)
             About what the rows of each part take; the largest are begun first.
         room : int
-            Bytes of rows that may be gathered at a time, in one process.
+            Bytes of rows that one process may gather at a time.
         n_jobs : int
             Threads of `work` here; a worker of a cluster uses its own.
         """
@@ -335,7 +381,7 @@ class StreamedRows(Rows):
         self.n_bytes = n_bytes
         self.memory = memory
         self.n_jobs = resolve_jobs(n_jobs)
-        self.n_passes = 0
+        self._passes = [0]
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
@@ -350,14 +396,9 @@ class StreamedRows(Rows):
         if self.n_workers or self.n_bytes > self.room(_COPIES):
             return self
         parts = self.map_blocks(lambda b: (b.X.copy(), b.side("Y").copy(), b.weights))
-        X, Y, weights = zip(*parts, strict=True)
-        weighted = weights[0] is not None
-        return Rows(
-            stacked(list(X)),
-            stacked(list(Y)),
-            weights=np.concatenate(weights) if weighted else None,
-            n_jobs=self.n_jobs,
-        )
+        X, Y, weights = map(list, zip(*parts, strict=True))
+        whole = None if weights[0] is None else np.concatenate(weights)
+        return Rows(stacked(X), stacked(Y), weights=whole, n_jobs=self.n_jobs, known=self.known)
 
     def keep(self, rows: StreamedRows) -> StreamedRows:
         """Rows that were made of these, in a temporary file."""
@@ -401,21 +442,10 @@ class StreamedRows(Rows):
             # Under no name here: the memory of these rows is needed for the next.
             yield work(*joined(self.map_blocks(partial(cut, parts))), parts, n_jobs)
 
-    def mapped(
-        self,
-        function: BlockMap,
-        *,
-        n_rows: int | None = None,
-        n_features: int | None = None,
-        n_labels: int | None = None,
-    ) -> Rows:
-        return MappedRows(
-            self,
-            function,
-            self.n_rows if n_rows is None else n_rows,
-            self.n_features if n_features is None else n_features,
-            self.n_labels if n_labels is None else n_labels,
-        )
+    def mapped(self, function: BlockMap, *, known: Known | None = None, **sizes: int) -> Rows:
+        made = MappedRows(self, function, **sizes)
+        made.known = self.known if known is None else known
+        return made
 
 
 class DerivedRows(StreamedRows):
@@ -438,13 +468,16 @@ class MappedRows(DerivedRows):
     The function goes where the blocks are: it is handed to the source together with the work.
     """
 
-    def __init__(
-        self, source: StreamedRows, function: BlockMap, n_rows: int, n_features: int, n_labels: int
-    ) -> None:
+    def __init__(self, source: StreamedRows, function: BlockMap, **sizes: int) -> None:
         super().__init__(source)
-        self.n_rows, self.n_features, self.n_labels = n_rows, n_features, n_labels
+        vars(self).update(sizes)
         self._source = source
         self._function = function
+
+    def _of_mapped(self, function: Callable[..., T]) -> Callable[..., T]:
+        """`function` of a mapped block, as one of the block that it is made of."""
+        make = self._function
+        return lambda block, *others: function(make(block), *others)
 
     @property
     def n_workers(self) -> int:  # type: ignore[override]
@@ -455,7 +488,7 @@ class MappedRows(DerivedRows):
 
     def map_blocks(self, function: Callable[[Block], T]) -> Iterator[T]:
         self.n_passes += 1
-        return self._source.map_blocks(lambda block: function(self._function(block)))
+        return self._source.map_blocks(self._of_mapped(function))
 
     def reduce(
         self,
@@ -464,15 +497,11 @@ class MappedRows(DerivedRows):
         dtype: type[np.floating] = np.float32,
     ) -> list[NDArray]:
         self.n_passes += 1
-
-        def add_mapped(block: Block, *sums: NDArray) -> None:
-            add(self._function(block), *sums)
-
-        return self._source.reduce(add_mapped, *shapes, dtype=dtype)
+        return self._source.reduce(self._of_mapped(add), *shapes, dtype=dtype)
 
     def sum_blocks(self, function: Callable[[Block], Matrix]) -> Matrix:
         self.n_passes += 1
-        return self._source.sum_blocks(lambda block: function(self._function(block)))
+        return self._source.sum_blocks(self._of_mapped(function))
 
     def map_batches(
         self, cut: Cut, work: Work[T], batches: Sequence[Parts], together: int, n_jobs: int
@@ -485,10 +514,11 @@ class MappedRows(DerivedRows):
     def map_tasks(
         self, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], *, n_jobs: int
     ) -> Iterator[T]:
-        make, sizes = self._function, (self.n_rows, self.n_features, self.n_labels)
+        make = self._function
+        sizes = {name: getattr(self, name) for name in ("n_rows", "n_features", "n_labels")}
 
         def on_mapped(rows: StreamedRows, *task: Any) -> T:
-            return function(MappedRows(rows, make, *sizes), *task)
+            return function(MappedRows(rows, make, **sizes), *task)
 
         return self._source.map_tasks(on_mapped, tasks, n_jobs=n_jobs)
 
@@ -506,18 +536,37 @@ class KeptRows(DerivedRows):
     def __init__(self, rows: StreamedRows) -> None:
         super().__init__(rows)
         self._file = MatrixFile()
-        # Not `map_blocks`, whose results a source may have from an earlier job.
-        self._starts = [self._append(block) for block in rows.blocks()]
-
-    def _append(self, block: Block) -> int:
-        self._file.append(*(matrix for matrix in block[:3] if matrix is not None))
-        return block.start
+        self.known = rows.known
+        self._starts = []
+        for block in rows.blocks():  # `map_blocks` may have results from an earlier job
+            self._file.append(*(matrix for matrix in block[:3] if matrix is not None))
+            self._starts.append(block.start)
+            del block  # its memory is needed for the next
 
     def blocks(self) -> Iterator[Block]:
         for number, start in enumerate(self._starts):
             X, Y, *weights = self._file[number]
             yield Block(X, Y, weights[0] if weights else None, start)
             del X, Y, weights  # before the next are asked for: their memory is needed
+
+
+def in_memory(rows: Rows, who: str) -> tuple[Matrix, csr_array]:
+    """Return X and Y of all rows; a MemoryBudgetError where they do not fit."""
+    rows.require(
+        2 * rows.n_bytes,  # parts, and the whole that is made of them
+        f"{who}, which works on all rows in memory,",
+        "give more memory, or a system that learns by passes, such as rembrandt, leml or moments",
+    )
+    X, Y = rows.gathered("X", "Y")
+    return X, Y
+
+
+def _add_label_counts(block: Block, counts: NDArray[np.float64]) -> None:
+    Y = block.side("Y")
+    if issparse(Y):
+        counts += np.bincount(Y.indices, minlength=Y.shape[1])
+    else:
+        counts += np.count_nonzero(Y, axis=0)
 
 
 def _batches(n_bytes: NDArray[np.float64], room: int) -> Iterator[Parts]:

@@ -64,12 +64,7 @@ def orthonormalize(A: F32, *, tolerance: float = 1e-5) -> F32:
 
 
 def range_finder(
-    apply: Operator,
-    size: int,
-    n_columns: int,
-    *,
-    n_passes: int = 1,
-    rng: np.random.Generator,
+    apply: Operator, size: int, n_columns: int, *, n_passes: int = 1, rng: np.random.Generator
 ) -> F32:
     """An orthonormal basis for the range of an operator on R^size, by subspace iteration.
 
@@ -93,14 +88,9 @@ def randomized_eigh(
 ) -> Eigenpairs:
     """Leading eigenpairs of a positive semidefinite operator on R^size (Algorithm 1).
 
-    Parameters
-    ----------
-    apply : function from (size, m) to (size, m)
-        The operator; called `n_passes` + 1 times.
-    rank : int
-        Pairs wanted; fewer come back when the numerical rank is smaller.
-    n_oversamples, n_passes : int
-        p and q of the paper; larger is closer to exact, rarely needed.
+    `apply` takes and returns (size, m); it is called `n_passes` + 1 times. Fewer than `rank` pairs
+    come back when the numerical rank is smaller. `n_oversamples` and `n_passes` are p and q of the
+    paper: larger is closer to exact, and rarely needed.
     """
     if rank < 1:
         raise ValueError(f"rank must be at least 1, got {rank}")
@@ -151,36 +141,6 @@ def column_signs(V: F32) -> F32:
     return np.where(largest < 0, np.float32(-1), np.float32(1))
 
 
-def randomized_svd(
-    forward: Operator,
-    adjoint: Operator,
-    shape: tuple[int, int],
-    rank: int,
-    *,
-    n_oversamples: int = 20,
-    n_passes: int = 1,
-    rng: np.random.Generator,
-) -> tuple[F32, F32, F32]:
-    """Leading singular triplets U (n, k), s (k,), V (d, k) of a matrix given by its two products.
-
-    `forward` is M -> A M, `adjoint` is M -> A' M; each is called `n_passes` + 1 times.
-    """
-    V, _ = randomized_eigh(
-        lambda Q: adjoint(forward(Q)),
-        shape[1],
-        rank,
-        n_oversamples=n_oversamples,
-        n_passes=n_passes,
-        rng=rng,
-    )
-    # A V = U s R': the exact decomposition within the subspace that was found.
-    AV = forward(V)
-    squares, R = eigh(gram(AV))
-    s = np.sqrt(np.maximum(squares[::-1], 0.0)).astype(np.float32)
-    R = R[:, ::-1].astype(np.float32)
-    return AV @ (R / np.maximum(s, np.finfo(np.float32).tiny)), s, V @ R
-
-
 def leading_vectors(A: Matrix, rank: int, n_passes: int = 3) -> F32:
     """The rows of A (n, d) in their `rank` leading directions: inner products are kept best.
 
@@ -189,11 +149,8 @@ def leading_vectors(A: Matrix, rank: int, n_passes: int = 3) -> F32:
     >>> leading_vectors(np.diag(np.array([3.0, 2.0, 1.0], dtype=np.float32)), 1).round(2).shape
     (3, 1)
     """
+    rng, rank = np.random.default_rng(0), min(rank, *A.shape)
     pairs = randomized_eigh(
-        lambda Q: np.asarray(A @ (A.T @ Q)),
-        A.shape[0],
-        min(rank, *A.shape),
-        n_passes=n_passes,
-        rng=np.random.default_rng(0),
+        lambda Q: np.asarray(A @ (A.T @ Q)), A.shape[0], rank, n_passes=n_passes, rng=rng
     )
     return pairs.vectors * np.sqrt(np.maximum(pairs.values, 0))

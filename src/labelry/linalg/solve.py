@@ -14,7 +14,7 @@ so sparse rows stay sparse.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dsyr
 from scipy.sparse import issparse
 
-from labelry.checks import StoredCheck
 from labelry.linalg import kernels
 from labelry.linalg.blas import library_threads
 from labelry.linalg.matrices import Matrix, product, stacked
@@ -41,13 +40,8 @@ _STILL_MANY = 0.75  # share of the columns at which those that have converged ar
 class LinearMap(NamedTuple):
     """x -> x coef + intercept, with coef (d, k) and intercept (k,)."""
 
-    coef: F32
-    intercept: F32
-
-    def check_stored(self, check: StoredCheck, n_features: int, dim: int) -> None:
-        """A ValueError unless it maps so many features to so many dimensions."""
-        check.array("coef", self.coef, n_features, dim)
-        check.array("intercept", self.intercept, dim)
+    coef: Annotated[F32, "n_features", "n_outputs"]
+    intercept: Annotated[F32, "n_outputs"]
 
     def __call__(self, X: Matrix, n_jobs: int = 1) -> F32:
         return product(X, self.coef, n_jobs) + self.intercept
@@ -61,15 +55,12 @@ class Ridge:
 
     Parameters
     ----------
-    rows : Rows
-    intercept : bool
     method : {"auto", "cholesky", "dual", "cg"}
         Cholesky of X'X when there are few features, of XX' when there are few rows, otherwise
         conjugate gradients on all columns in lockstep, one pass per iteration.
     tolerance : float
         Relative residual at which a column of the conjugate gradients stops. The direct methods
         work in single precision where that is as exact.
-    max_iterations : int
     memory : int
         Bytes that the conjugate gradients may use, half the bound of the rows at most; the columns
         are solved in chunks that fit.
@@ -119,15 +110,10 @@ class Ridge:
         return "dual" if is_cheap(rows.n_rows) else "cg"
 
     def solve(self, Q: F32, regularization: float, *, start: F32 | None = None) -> LinearMap:
-        """The regressor of Y Q on X.
+        """The regressor of Y Q on X, for Q (n_labels, k).
 
-        Parameters
-        ----------
-        Q : array (n_labels, k)
-        regularization : float
-            In units of mean feature energy; larger shrinks the predictions towards the mean.
-        start : array (n_features, k), optional
-            Where the conjugate gradients begin; the direct methods have no use for it.
+        `regularization` is in units of mean feature energy; larger shrinks the predictions towards
+        the mean. The conjugate gradients begin at `start` (n_features, k).
         """
         Q = np.ascontiguousarray(Q, dtype=np.float32)
         if Q.ndim != 2 or Q.shape[0] != self.rows.n_labels:
@@ -156,8 +142,7 @@ class Ridge:
 
     def _cholesky(self, Q: F32, r: float, _: F32 | None) -> F32:
         if self._gram is None:
-            d = self.rows.n_features
-            n_jobs = self.rows.n_jobs
+            d, n_jobs = self.rows.n_features, self.rows.n_jobs
             (G,) = self.rows.reduce(lambda b, G: _add_gram(b, G, n_jobs), (d, d), dtype=np.float64)
             # In place, of the triangle that is filled: the lower for BLAS, which goes by columns.
             if d:  # it refuses vectors without entries
@@ -213,8 +198,7 @@ class Ridge:
         return Z
 
     def _cg_chunk(self, Q: F32, r: float, Z: F32, warm: bool) -> F32:
-        d = self.rows.n_features
-        n_jobs = self.rows.n_jobs
+        d, n_jobs = self.rows.n_features, self.rows.n_jobs
         Z = np.ascontiguousarray(Z)
         ridge = np.full(d, r, dtype=np.float32)
         inverse_diagonal = (1.0 / (self.diagonal + r)).astype(np.float32)
@@ -282,7 +266,8 @@ def _add_gram(block: Block, G: NDArray[np.float64], n_jobs: int) -> None:
     X = block.X
     if issparse(X) and X.nnz <= 0.1 * X.shape[0] * X.shape[1]:
         weights = _NO_WEIGHTS if block.weights is None else block.weights
-        tasks = [(X.indptr, X.indices, X.data, weights, G, *span) for span in spans(len(G), n_jobs)]
+        parts = kernels.csr_parts(X)
+        tasks = [(parts, weights, G, *span) for span in spans(len(G), n_jobs)]
         run(kernels.add_gram, tasks, n_jobs)
         return
     step = max(256, (1 << 22) // max(X.shape[1], 1))

@@ -32,14 +32,9 @@ def affinity_eigenpairs(
 ) -> AffinityPairs:
     """The k largest eigenvalues of ``D^-1/2 A D^-1/2`` with their vectors; D has the row sums of A.
 
-    Parameters
-    ----------
-    A : csr_array (n, n)
-        Symmetric, not negative.
-    weak : float
-        Affinity of each node to all nodes together, in units of the mean degree, that is added to
-        A first. It gives a degree to nodes without any other affinity, and joins what would
-        fall apart; larger gives such nodes less room.
+    A is symmetric and not negative. An affinity of each node to all nodes together, `weak` times
+    the mean degree, is added first: it gives a degree to nodes without any other affinity, and
+    joins components. A larger one gives such nodes less room.
     """
     n = A.shape[0]
     degree = A.sum(axis=1).astype(np.float64)
@@ -64,11 +59,8 @@ def _leading(S: csr_array, u: F64, k: int, rng: np.random.Generator) -> tuple[F6
         return values[order], U[:, order]
     except ArpackError:  # many equal values, for one: subspace iteration takes any of them
         # (S + 1) / 2 has the same vectors, and no negative value.
-        pairs = randomized_eigh(
-            lambda Q: ((S @ Q + np.outer(u, u @ Q) + Q) / 2).astype(np.float32),
-            n,
-            k,
-            n_passes=_N_PASSES,
-            rng=rng,
-        )
+        def apply(Q: NDArray[np.float32]) -> NDArray[np.float32]:
+            return ((S @ Q + np.outer(u, u @ Q) + Q) / 2).astype(np.float32)
+
+        pairs = randomized_eigh(apply, n, k, n_passes=_N_PASSES, rng=rng)
         return 2.0 * pairs.values.astype(np.float64) - 1.0, pairs.vectors.astype(np.float64)

@@ -18,18 +18,20 @@ class LabelCounts:
     """
 
     def __init__(self, n_labels: int) -> None:
-        self.true = np.zeros(n_labels, dtype=np.int64)
-        self.predicted = np.zeros(n_labels, dtype=np.int64)
-        self.both = np.zeros(n_labels, dtype=np.int64)
+        self.true, self.predicted, self.both = np.zeros((3, n_labels), dtype=np.int64)
 
     def add(self, block: Matched) -> LabelCounts:
         """Count predictions given as top-k arrays."""
-        return self._add(block.Y.indices, block.labels[block.labels >= 0], block.labels[block.hits])
+        labels = block.labels
+        return self.count(block.Y.indices, labels[labels >= 0], labels[block.hits])
 
-    def add_sparse(self, Y: csr_array, predicted: csr_array) -> LabelCounts:
-        """Count predictions given as a sparse matrix: whatever is stored is predicted."""
-        both = (Y != 0).multiply(predicted != 0).tocsr()
-        return self._add(Y.indices, predicted.indices, both.indices)
+    def count(self, true: NDArray[Any], predicted: NDArray[Any], both: NDArray[Any]) -> LabelCounts:
+        """Count labels, one for each pair of row and label."""
+        # In place: a bincount would fill an array of all labels for each block.
+        np.add.at(self.true, true, 1)
+        np.add.at(self.predicted, predicted, 1)
+        np.add.at(self.both, both, 1)
+        return self
 
     def micro_f1(self) -> float:
         """F1 of all pairs of row and label; nan when none is true or predicted."""
@@ -44,13 +46,6 @@ class LabelCounts:
         """Of the labels that are true somewhere, the share that was found somewhere."""
         n_true = np.count_nonzero(self.true)
         return np.count_nonzero(self.both) / n_true if n_true else float("nan")
-
-    def _add(self, true: NDArray[Any], predicted: NDArray[Any], both: NDArray[Any]) -> LabelCounts:
-        # In place: a bincount would fill an array of all labels for each block.
-        np.add.at(self.true, true, 1)
-        np.add.at(self.predicted, predicted, 1)
-        np.add.at(self.both, both, 1)
-        return self
 
 
 def micro_f1_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
@@ -78,10 +73,7 @@ def macro_f1_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
 def micro_f1(Y: Any, scores: Any, threshold: float = 0.5) -> float:
     """F1 over all pairs of row and label when scores of at least `threshold` are predictions.
 
-    Parameters
-    ----------
-    scores : sparse (n, c)
-        Scores, or an indicator of what is predicted; what is not stored is not predicted.
+    `scores` (n, c) are sparse: what is not stored is not predicted.
     """
     return _counts_above(Y, scores, threshold).micro_f1()
 
@@ -109,4 +101,5 @@ def _counts_above(Y: Any, scores: Any, threshold: float) -> LabelCounts:
     scores.sum_duplicates()
     scores.data = scores.data >= threshold
     scores.eliminate_zeros()
-    return LabelCounts(Y.shape[1]).add_sparse(Y, scores)
+    both = (Y != 0).multiply(scores).tocsr()
+    return LabelCounts(Y.shape[1]).count(Y.indices, scores.indices, both.indices)

@@ -44,10 +44,7 @@ def ndcg_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
 def psp_at_k(Y: Any, labels: ArrayLike, k: int, weights: ArrayLike) -> float:
     """Propensity-scored precision: each hit counts its label's weight; over the best possible.
 
-    Parameters
-    ----------
-    weights : (c,)
-        From `inverse_propensity`; one for each column of Y.
+    `weights` (c,) are from `inverse_propensity`, one for each column of Y.
 
     References
     ----------
@@ -85,9 +82,7 @@ def inverse_propensity(
     Parameters
     ----------
     train_counts : (c,)
-        N_l, the number of training rows of each label.
-    n_train : int
-        n, the number of training rows.
+        N_l, the number of training rows of each label; n is `n_train`.
     a, b : float
         A and B. Custom: 0.5 and 0.4 for Wikipedia sets, 0.6 and 2.6 for Amazon sets, otherwise
         the defaults.
@@ -177,24 +172,19 @@ def ratio(totals: Floats) -> Floats:
     )
 
 
-def check_weights(weights: ArrayLike, n_labels: int) -> Floats:
-    """`weights` as floats, which must be one for each label."""
-    weights = np.asarray(weights, dtype=np.float64)
-    if weights.shape != (n_labels,):
-        raise ValueError(
-            f"weights must have shape ({n_labels},), one for each column of Y; "
-            f"got shape {weights.shape}"
-        )
-    return weights
-
-
 def _at_k(
     measure: str, Y: Any, labels: ArrayLike, k: int, weights: ArrayLike | None = None
 ) -> float:
     block = match(Y, labels)
     check_cutoff(k, block.labels)
-    checked = None if weights is None else check_weights(weights, block.n_labels)
-    return float(ratio(ranking_totals(block.first(k), checked)[measure])[-1])
+    if weights is not None:
+        weights = np.asarray(weights, dtype=np.float64)
+        if weights.shape != (block.n_labels,):
+            raise ValueError(
+                f"weights must have shape ({block.n_labels},), one for each column of Y; "
+                f"got shape {weights.shape}"
+            )
+    return float(ratio(ranking_totals(block.first(k), weights)[measure])[-1])
 
 
 def _numerators(block: Matched, hits: NDArray[np.bool_], weights: Floats | None) -> Totals:

@@ -23,11 +23,8 @@ def auc(Y: Any, scores: ArrayLike) -> float:
     true, where equal scores count half. Rows that have no true label, or only true ones, have no
     such pair and are left out.
 
-    Parameters
-    ----------
-    Y : sparse (n, c)
-    scores : (n, c_model) with c_model <= c
-        Dense. The labels of Y that the model does not know come last, with equal scores.
+    `scores` (n, c_model) are dense. The labels of Y that the model does not know come last, with
+    equal scores.
 
     Examples
     --------
@@ -95,11 +92,7 @@ def expected_calibration_error(
 
     The predictions are put in `n_bins` bins of equal width by their probability; the
     difference between mean probability and share of hits is averaged over the predictions.
-
-    Parameters
-    ----------
-    scores : (n, k)
-        Probability of each of `labels`; that of a label of -1 is not looked at.
+    `scores` (n, k) are the probabilities of `labels`; that of a label of -1 is ignored.
 
     Examples
     --------

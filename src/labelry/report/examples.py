@@ -1,25 +1,26 @@
-"""Rows that show what a model does: right ones, near misses and wrong ones."""
+"""Rows as examples of what a model predicts: right, near miss and wrong."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from labelry.data.dataset import Dataset
-from labelry.estimator import LabelRanker, rows_of
+from labelry.estimators.base import LabelRanker
+from labelry.ranking.ranker import Explains, supports
 from labelry.report.measures import Ranked
-from labelry.systems.explanation import Explanation
+from labelry.tagging.explanation import Explanation
 
 Weighed = tuple[str | int, float]  # a feature, and what it adds
 
 PER_KIND = 3
 SHOWN = 5  # best labels of a row
 
-_WORDS = 6  # features for and against that are asked for
-_FAINT = 0.08  # share of the strongest word from which a word is worth to be shown
+_WORDS = 6  # strongest features for, and against, that are shown
+_FAINT = 0.08  # share of the strongest word above which a word is shown; not tuned
 
 
 class Example(NamedTuple):
@@ -37,20 +38,15 @@ class Example(NamedTuple):
 def examples(
     model: LabelRanker, dataset: Dataset, ranked: Ranked, rng: np.random.Generator
 ) -> list[Example]:
-    """Rows drawn at random: `PER_KIND` of each kind, or as many as there are.
+    """Draw rows at random: `PER_KIND` of each kind, or as many as there are.
 
     "right": the first prediction is true; "near miss": it is not, but another of the best five is;
-    "wrong": none of the five. Rows without labels are of no kind.
+    "wrong": none of the five is. Rows without labels are left out.
     """
     truth = ranked.truth
     hits = truth.hits[:, :SHOWN]
     right, near = hits[:, 0], hits.any(axis=1)
-    labelled = truth.n_true > 0
-    kinds = {
-        "right": right,
-        "near miss": near & ~right,
-        "wrong": ~near & labelled,
-    }
+    kinds = {"right": right, "near miss": near & ~right, "wrong": ~near & (truth.n_true > 0)}
     found = []
     for kind, rows in kinds.items():
         candidates = np.flatnonzero(rows)
@@ -60,32 +56,27 @@ def examples(
 
 
 def _example(model: LabelRanker, dataset: Dataset, ranked: Ranked, row: int, kind: str) -> Example:
-    truth = ranked.truth
-    labels = truth.labels[row, :SHOWN].tolist()
-    scores = ranked.scores[row, :SHOWN].tolist()
-    predicted = [(j, s) for j, s in zip(labels, scores, strict=True) if j >= 0]
-    x = dataset.X
+    truth, X = ranked.truth, dataset.X
+    scored = zip(truth.labels[row].tolist(), ranked.scores[row].tolist(), strict=True)
+    predicted = [pair for pair in scored if pair[0] >= 0][:SHOWN]
+    explanation = None
+    if predicted and supports(model, Explains):
+        rows = dataset.rows
+        one = rows[row] if isinstance(rows, list) else rows[[row]]
+        explanation = model.explain(one, model.classes_.tolist()[predicted[0][0]], n=_WORDS)
     return Example(
         row=row,
         kind=kind,
         text=None if dataset.texts is None else dataset.texts[row],
-        n_features=None if x is None else int((x[[row]] != 0).sum()),
+        n_features=None if X is None else int((X[[row]] != 0).sum()),
         true=truth.Y[[row]].indices.tolist(),
         predicted=predicted,
-        explanation=_explained(model, dataset, row, predicted[0][0]) if predicted else None,
+        explanation=explanation,
     )
 
 
-def _explained(model: Any, dataset: Dataset, row: int, label: int) -> Explanation | None:
-    if not hasattr(model, "explain"):
-        return None
-    rows = rows_of(dataset)
-    one = rows[row] if isinstance(rows, list) else rows[[row]]
-    return model.explain(one, model.classes_.tolist()[label], n=_WORDS)
-
-
 def strong(explanation: Explanation) -> tuple[list[Weighed], list[Weighed]]:
-    """The features for and against that count beside the strongest."""
+    """Return the features for and against that are not faint beside the strongest."""
     sides = explanation.supporting, explanation.opposing
     least = _FAINT * max((abs(value) for side in sides for _, value in side), default=0.0)
     found = [[pair for pair in side if abs(pair[1]) > least] for side in sides]
@@ -93,7 +84,7 @@ def strong(explanation: Explanation) -> tuple[list[Weighed], list[Weighed]]:
 
 
 def marked(text: str, explanation: Explanation) -> list[tuple[str, str]]:
-    """A text in parts, each with how it speaks for the label: "for-1" to "for-3", "against", "".
+    """Split a text into parts, each with its mark: "for-1" to "for-3", "against", or "".
 
     Examples
     --------

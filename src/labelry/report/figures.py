@@ -1,4 +1,4 @@
-"""Charts as SVG that takes its colours from the page: light, dark and in print."""
+"""Charts as SVG with the colours of the page, which differ on screen and in print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 440, 300  # as wide as a phone, so that text stays legible there
 _LEFT, _TOP, _BOTTOM = 52, 14, 46
 _RIGHT = 18
-_MOST_DOTS = 60  # that can be told apart on a line
+_MOST_DOTS = 60  # dots on a line that can be told apart
 
 
 class Axis(NamedTuple):
@@ -34,7 +34,7 @@ class Axis(NamedTuple):
 
 
 class Chart:
-    """An SVG with axes, and ways to put things into it."""
+    """An SVG with axes, to which curves, dots and bars are added."""
 
     def __init__(
         self, x: Axis, y: Axis, description: str, right: int = _RIGHT, bottom: int = _BOTTOM
@@ -73,20 +73,18 @@ class Chart:
         add(self.svg, element("polyline", points=points, class_=class_))
 
     def dot(self, x: float, y: float, radius: float, class_: str, hint: str) -> None:
-        circle = element("circle", element("title", hint), cx=self.x(x), cy=self.y(y))
-        circle.attrib |= {"r": f"{radius:.1f}", "class": class_}
-        add(self.svg, circle)
+        place = {"cx": self.x(x), "cy": self.y(y), "r": radius}
+        add(self.svg, element("circle", element("title", hint), **place, class_=class_))
 
     def bar(self, left: float, width: float, y: float, class_: str, hint: str) -> None:
-        """From the bottom up to y; `left` and `width` in pixels."""
+        """Add a bar from the bottom up to y; `left` and `width` are in pixels."""
         top = self.y(y)
-        rect = element("rect", element("title", hint), x=left, y=top, width=width)
-        rect.attrib |= {"height": f"{self.bottom - top:.1f}", "class": class_}
-        add(self.svg, rect)
+        place = {"x": left, "y": top, "width": width, "height": self.bottom - top}
+        add(self.svg, element("rect", element("title", hint), **place, class_=class_))
 
 
 def by_cutoff(curve: dict[str, Floats]) -> Element:
-    """Precision and recall against the number of labels that are predicted."""
+    """Draw precision and recall against the number of predicted labels."""
     P, R = curve["P"], curve["R"]
     ks = list(range(1, len(P) + 1))
     shown = [k for k in (1, 5, 10, 15, 20) if k < len(P)] + [len(P)]
@@ -106,7 +104,7 @@ def by_cutoff(curve: dict[str, Floats]) -> Element:
 
 
 def by_frequency(bins: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Element:
-    """Groups of bars: for each bin of labels, the recall at some cutoffs, in percent."""
+    """Draw groups of bars: for each bin of labels, the recall at some cutoffs, in percent."""
     n_bins = len(bins)
     ticks = [(i + 0.5, name) for i, (name, _) in enumerate(bins)]
     said = "; ".join(
@@ -132,14 +130,12 @@ def by_frequency(bins: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Ele
 
 
 def calibration(totals: Floats) -> Element:
-    """Share of hits against predicted probability; a dot is as large as its bin has predictions."""
+    """Draw the share of hits against predicted probability; larger dots have more predictions."""
     count, probability, hits = totals
     held = np.flatnonzero(count)
     mean, share = 100 * probability[held] / count[held], 100 * hits[held] / count[held]
     said = "; ".join(f"{p:.0f} predicted, {s:.0f} right" for p, s in zip(mean, share, strict=True))
-    ticks = [(v, str(v)) for v in range(0, 101, 20)]
-    x = Axis("Predicted probability, percent", 0, 100, ticks)
-    y = percent_axis("Right, percent")
+    x, y = percent_axis("Predicted probability, percent"), percent_axis("Right, percent")
     chart = Chart(x, y, f"Calibration curve, in percent. {said}.")
     chart.line((chart.x(0), chart.y(0)), (chart.x(100), chart.y(100)), "ideal")
     chart.text(chart.x(57), chart.y(63), "ideal", text_anchor="end", class_="small")
@@ -152,7 +148,7 @@ def calibration(totals: Floats) -> Element:
 
 
 def spectrum(values: Floats, what: str) -> Element:
-    """Values by rank on a logarithmic scale; those that are zero are not drawn."""
+    """Draw values by rank on a logarithmic scale, without those that are zero."""
     values = values[values > values.max(initial=0) * 1e-9]
     n = len(values)
     ticks = _log_ticks(float(values[-1]), float(values[0]))
@@ -169,7 +165,7 @@ def spectrum(values: Floats, what: str) -> Element:
 
 
 def bar_mark(share: float) -> Element:
-    """A share between 0 and 1 as a bar, to stand in a table."""
+    """Draw a share between 0 and 1 as a bar for a table cell."""
     svg = element("svg", viewBox="0 0 100 12", class_="cell", aria_hidden="true")
     return add(
         svg,
@@ -183,7 +179,7 @@ def percent_axis(title: str) -> Axis:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from below the lowest to above the highest value: 1, 2, 5, 10 or powers of 10.
+    """Return round numbers (1, 2, 5, 10, ... or powers of 10) that enclose the values.
 
     >>> _log_ticks(0.3, 4)
     [0.2, 0.5, 1.0, 2.0, 5.0]
@@ -197,7 +193,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 def _apart(a: float, b: float, least: float) -> tuple[float, float]:
-    """Two heights, moved so that texts there do not touch."""
+    """Move two heights apart so that texts there do not overlap."""
     push = max(0.0, least - abs(a - b)) / 2
     return (a + push, b - push) if a > b else (a - push, b + push)
 

@@ -1,4 +1,4 @@
-"""All labels on one plane, similar ones side by side, and in a few groups."""
+"""Place all labels on a plane, similar labels side by side, and group them."""
 
 from __future__ import annotations
 
@@ -18,48 +18,35 @@ from labelry.linalg.topk import topk_blocks
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 
-MOST_GROUPS = 12  # colours that can be told apart
-LEADERS = 3  # labels that a group is named by
+MOST_GROUPS = 12  # groups, because twelve colours can be told apart
+LEADERS = 3  # most frequent labels that name a group
 
-_UMAP_LABELS = 20_000  # up to which UMAP is worth its time: about a minute
-_LANDMARKS = 1_200  # labels, or centres of labels, that t-SNE places
-_LABELS_PER_GROUP = 5  # at least, on average
-_SAMPLE = 30_000  # labels that clusters are learnt from
-_FEW = 8  # labels up to which a circle says as much as any layout
+_UMAP_LABELS = 20_000  # labels up to which UMAP is used: about a minute
+_LANDMARKS = 1_200  # labels, or centres of labels, that t-SNE places; not tuned
+_LABELS_PER_GROUP = 5  # least labels of a group, on average
+_SAMPLE = 30_000  # labels from which clusters are learnt; not tuned
+_FEW = 8  # labels up to which they stand on a circle
 _GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
 
 
 class LabelMap(NamedTuple):
-    """Labels on a plane.
+    """Labels on a plane, in at most `MOST_GROUPS` groups.
 
-    Attributes
-    ----------
-    points : array (n_labels, 2), float32
-        In the unit square; y grows upwards.
-    groups : array (n_labels,), uint8
-        At most `MOST_GROUPS`; the group with the most rows is 0.
-    leaders : array (n_groups, LEADERS), int32
-        The most frequent labels of each group, most frequent first; -1 where it has fewer.
+    `leaders` are the most frequent labels of each group, in that order; -1 if there are fewer.
     """
 
-    points: F32
-    groups: NDArray[np.uint8]
-    leaders: I32
+    points: F32  # (n_labels, 2) in the unit square; y grows upwards
+    groups: NDArray[np.uint8]  # of each label; the group with the most rows is 0
+    leaders: I32  # (n_groups, LEADERS)
 
 
 def label_map(vectors: F32, counts: NDArray[np.integer], rng: np.random.Generator) -> LabelMap:
-    """Place labels by their vectors: the more alike (cosine), the nearer.
+    """Place labels by their vectors: the larger the cosine, the nearer.
 
     UMAP where it is installed (the ``map`` extra) and there are at most 20,000 labels. Otherwise
     t-SNE places 1,200 centres of labels, and each label lies between the centres that it is most
-    like: seconds for 100,000 labels. Runs in one thread: a server has others to do its work.
-
-    Parameters
-    ----------
-    vectors : array (n_labels, k)
-        From `LabelRanker.label_vectors`.
-    counts : array (n_labels,)
-        Rows of each label.
+    like: seconds for 100,000 labels. It runs in one thread, because a server needs the others.
+    `counts` are the rows of each label.
 
     References
     ----------
@@ -76,8 +63,8 @@ def label_map(vectors: F32, counts: NDArray[np.integer], rng: np.random.Generato
         raise ValueError(f"counts must have {len(vectors)} values, got {len(counts)}")
     with threadpool_limits(1):
         U = scaled_rows(np.ascontiguousarray(vectors, dtype=np.float32))
-        # Labels with equal vectors, such as zeros of labels without rows, have no direction from
-        # one another; a little noise gives them one.
+        # Labels with equal vectors, such as the zeros of labels without rows, would all lie on one
+        # point; a little noise separates them.
         U = U + rng.normal(0, 1e-3 / np.sqrt(max(1, U.shape[1])), U.shape).astype(np.float32)
         groups = _grouped(U, np.asarray(counts), rng)
         return LabelMap(_in_unit_square(_placed(U, rng)), groups, _leaders(groups, counts))
@@ -90,7 +77,11 @@ def _placed(U: F32, rng: np.random.Generator) -> F32:
         return np.column_stack([np.cos(angle), np.sin(angle)]).astype(np.float32)
     umap = _installed_umap() if n <= _UMAP_LABELS else None
     if umap is not None:
-        return _umap(umap, U, rng)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # says that a seed means one thread
+            neighbours = min(15, n - 1)
+            layout = umap(metric="cosine", n_neighbors=neighbours, random_state=_seed(rng))
+            return layout.fit_transform(U)
     return _tsne(U, rng) if n <= _LANDMARKS else _around_landmarks(U, rng)
 
 
@@ -102,21 +93,13 @@ def _installed_umap() -> Any | None:
     return UMAP
 
 
-def _umap(umap: Any, U: F32, rng: np.random.Generator) -> F32:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # says that a seed means one thread
-        neighbours = min(15, len(U) - 1)
-        layout = umap(metric="cosine", n_neighbors=neighbours, random_state=_seed(rng))
-        return layout.fit_transform(U)
-
-
 def _tsne(U: F32, rng: np.random.Generator) -> F32:
     perplexity = min(30.0, (len(U) - 1) / 3)
     return TSNE(perplexity=perplexity, init="pca", random_state=_seed(rng)).fit_transform(U)
 
 
 def _around_landmarks(U: F32, rng: np.random.Generator) -> F32:
-    """t-SNE of the centres of many small clusters, with the labels between and around them."""
+    """Place the centres of many small clusters by t-SNE, and the labels between and around them."""
     landmarks = _centres(U, _LANDMARKS, rng)
     plane = _tsne(np.ascontiguousarray(landmarks.T), rng)
     near, cosine = topk_blocks(lambda rows: U[rows] @ landmarks, len(U), _LANDMARKS, 3)
@@ -133,9 +116,9 @@ def _around_landmarks(U: F32, rng: np.random.Generator) -> F32:
 
 
 def _centres(U: F32, n_clusters: int, rng: np.random.Generator) -> F32:
-    """Unit centres (k, n_clusters) of clusters of labels: random labels, then two rounds of Lloyd.
+    """Return unit centres (k, n_clusters) of labels: random labels, then two rounds of Lloyd.
 
-    Landmarks only need to lie where labels do, so a few rounds are enough.
+    Landmarks only have to lie among the labels, so two rounds are enough.
     """
     start = np.sort(rng.choice(len(U), n_clusters, replace=False))
     centres = np.ascontiguousarray(scaled_rows(U[start]).T)
@@ -165,7 +148,7 @@ def _leaders(groups: NDArray[np.uint8], counts: NDArray[np.integer]) -> I32:
 
 
 def _rank_within(group: NDArray[np.integer], key: NDArray) -> NDArray[np.int64]:
-    """Place of each item among those of its group, by key; the smallest has 0."""
+    """Return the rank of each item within its group, by key; the smallest has 0."""
     order = np.lexsort((key, group))
     sizes = np.bincount(group)
     starts = np.cumsum(sizes) - sizes
@@ -175,13 +158,13 @@ def _rank_within(group: NDArray[np.integer], key: NDArray) -> NDArray[np.int64]:
 
 
 def _typical_distance(plane: F32) -> float:
-    """Side of the square that a point has, if all share the area that they lie in."""
+    """Return the side of the square that each point has if all share their area."""
     low, high = np.percentile(plane, [5, 95], axis=0)
     return float(np.sqrt(np.prod(high - low) / len(plane)))
 
 
 def _in_unit_square(points: F32) -> F32:
-    """Moved and scaled, the same in both directions."""
+    """Move and scale points into the unit square, by the same factor in both directions."""
     low, high = points.min(axis=0), points.max(axis=0)
     side = float((high - low).max()) or 1.0
     return np.clip(0.5 + (points - (low + high) / 2) / side, 0, 1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The label map as SVG: a few paths however many labels there are, and names for the pointer."""
+"""The label map as SVG: a few paths for any number of labels, and names for the pointer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from labelry.report.label_map import LabelMap
 from labelry.report.markup import Element, add, element, shortened
 
-MOST_DRAWN = 60_000  # labels, the most frequent: about ten bytes each
-MOST_NAMED = 20_000
+MOST_DRAWN = 60_000  # most frequent labels that are drawn: about ten bytes each
+MOST_NAMED = 20_000  # most frequent labels that have a name in the file
 
-_NAME_BYTES = 1_000_000  # of all names together
-_NAME = 80  # characters
+_NAME_BYTES = 1_000_000  # bytes of all names together
+_NAME = 80  # characters of a name
 _SIZE = np.array([1000, 620])  # of the map, in the units of the drawing
 _EDGE = 25
 _SIZES = 3  # of points, by how frequent a label is
@@ -22,7 +22,7 @@ _LETTER, _LINE = 7.4, 18  # width and height of the names on the map
 
 
 class MapFigure(NamedTuple):
-    """The drawing, and how many labels it shows and can name."""
+    """The drawing, and the number of labels that it shows and that it can name."""
 
     svg: Element
     n_drawn: int
@@ -30,7 +30,7 @@ class MapFigure(NamedTuple):
 
 
 def map_figure(found: LabelMap, counts: NDArray[np.integer], names: list[str]) -> MapFigure:
-    """Draw a map; `names` are those that are shown for each label."""
+    """Draw a map; `names` are the shown names of the labels."""
     order = np.argsort(-np.asarray(counts), kind="stable")[:MOST_DRAWN]
     places = _places(found.points)
     width, height = (_SIZE + 2 * _EDGE).tolist()
@@ -52,7 +52,7 @@ def map_figure(found: LabelMap, counts: NDArray[np.integer], names: list[str]) -
 
 
 def _places(points: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Where labels are drawn; directions and distances mean little, so the map fills its frame."""
+    """Stretch the points to fill the frame: directions and distances mean little."""
     low, high = points.min(axis=0), points.max(axis=0)
     share = (points - low) / np.where(high > low, high - low, 1)
     share[:, 1] = 1 - share[:, 1]  # y grows downwards in a drawing
@@ -60,20 +60,16 @@ def _places(points: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def _named(order: NDArray[np.intp], names: list[str]) -> list[str]:
-    """Names on one line each, of as many labels as there is room for."""
+    """Return names on one line each, of the labels that `_NAME_BYTES` has room for."""
     lines = [shortened(" ".join(names[i].split()), _NAME) for i in order[:MOST_NAMED].tolist()]
     lengths = np.cumsum([len(line.encode("utf-8", "replace")) + 1 for line in lines])
     return lines[: int(np.searchsorted(lengths, _NAME_BYTES, side="right"))]
 
 
 def _add_points(
-    svg: Element,
-    found: LabelMap,
-    places: NDArray[np.int64],
-    order: NDArray[np.intp],
-    radius: float,
+    svg: Element, found: LabelMap, places: NDArray[np.int64], order: NDArray[np.intp], radius: float
 ) -> None:
-    """A path of dots for each size and group; rare labels are small, and below the others."""
+    """Add a path of dots for each size and group; rare labels are small and below the others."""
     radius = float(np.clip(radius, 1.2, 9))
     size = _SIZES - 1 - np.arange(len(order)) * _SIZES // len(order)
     for s in range(_SIZES):
@@ -86,13 +82,9 @@ def _add_points(
 
 
 def _add_leaders(
-    svg: Element,
-    found: LabelMap,
-    places: NDArray[np.int64],
-    names: list[str],
-    width: int,
+    svg: Element, found: LabelMap, places: NDArray[np.int64], names: list[str], width: int
 ) -> None:
-    """The most frequent labels of each group by name, where no other name is."""
+    """Write the names of the most frequent labels of each group, where they do not overlap."""
     boxes: list[tuple[float, float, float]] = []
     for label in found.leaders.T.ravel().tolist():
         if label < 0:

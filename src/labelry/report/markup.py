@@ -1,4 +1,4 @@
-"""HTML and SVG as a tree of elements, so that no text ever becomes markup."""
+"""Build HTML and SVG as a tree of elements, so that no text becomes markup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Part = Element | str
 
 
 def element(tag: str, *parts: Part, **attributes: object) -> Element:
-    """An element with text and other elements inside.
+    """Return an element with text and other elements inside.
 
     ``class_`` stands for ``class`` and ``aria_label`` for ``aria-label``. An attribute that is
     None is left out.
@@ -32,7 +32,7 @@ def element(tag: str, *parts: Part, **attributes: object) -> Element:
 
 
 def add(parent: Element, *parts: Part) -> Element:
-    """The parent, with more at its end."""
+    """Append text and elements to a parent and return it."""
     for part in parts:
         if isinstance(part, Element):
             parent.append(part)
@@ -44,18 +44,23 @@ def add(parent: Element, *parts: Part) -> Element:
 
 
 def rendered(root: Element) -> str:
-    """The text of a page; what UTF-8 cannot hold (half of a pair) is a question mark."""
+    """Return the text of a page; a lone surrogate, which UTF-8 cannot hold, becomes '?'."""
     text = ElementTree.tostring(root, encoding="unicode", method="html")
     return text.encode("utf-8", "replace").decode()
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters.
+    """Cut a text to at most so many characters.
 
     >>> shortened("a long name", 7)
     'a long…'
     """
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def isolated(text: str, most: int) -> Element:
+    """Shorten a text; characters in it that change the direction of writing end with it."""
+    return element("bdi", shortened(text, most))
 
 
 def table(
@@ -65,7 +70,7 @@ def table(
     *,
     numbers: Iterable[int] = (),
 ) -> Element:
-    """A table with a heading for each row and column; `numbers` are columns that hold numbers."""
+    """Return a table with headings for rows and columns; `numbers` are columns of numbers."""
     right = dict.fromkeys(numbers, "number")
     tops = [element("th", text, scope="col", class_=right.get(i)) for i, text in enumerate(head)]
     body = element("tbody")
@@ -76,10 +81,10 @@ def table(
     content = element(
         "table", element("caption", caption), element("thead", element("tr", *tops)), body
     )
-    # Wide ones are scrolled on a phone, and can be with the keyboard.
+    # A wide table scrolls on a phone, also with the keyboard.
     return element("div", content, class_="scrolled", tabindex=0, role="group", aria_label=caption)
 
 
 def _number(value: object) -> str:
-    """Coordinates in SVG need no more than a tenth of a pixel."""
+    """Write a number; coordinates in SVG need no more than a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

@@ -1,102 +1,77 @@
-"""What a report says about the predictions of a model, as data."""
+"""The measures in a report, as data."""
 
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelry.data.dataset import Dataset
 from labelry.data.labels import align
-from labelry.estimator import LabelRanker, rows_of
+from labelry.estimators.base import LabelRanker
+from labelry.evaluation.evaluate import best_labels
 from labelry.metrics import Evaluation, inverse_propensity
 from labelry.metrics.matching import Matched, match
 from labelry.metrics.ranking import Totals, best_gains, ranking_totals, ratio
 from labelry.metrics.scoring import CALIBRATION_BINS, calibration_totals
 from labelry.progress import phase
-from labelry.systems.blend import Blend
-from labelry.systems.tagger import Tagger
+from labelry.ranking.ranker import HasSpectrum, supports
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 
 CUTOFFS = (1, 3, 5)
-LONGEST = 20  # best labels of a row that are looked at
-RESAMPLES = 1_000
+LONGEST = 20  # best labels of a row that are ranked
+RESAMPLES = 1_000  # bootstrap samples
 CONFIDENCE = 95  # percent
 
-_BLOCK_ROWS = 10_000
-_TIMED_ROWS = 100  # with which kernels are loaded before time is taken
+_BLOCK_ROWS = 10_000  # rows ranked at a time
+_TIMED_ROWS = 100  # rows that load the kernels before the time is measured
 
 
 class Ranked(NamedTuple):
-    """Labelled rows and what a model says of them.
-
-    Attributes
-    ----------
-    truth : Matched
-        True labels, those that the model never saw last; the best `LONGEST` labels; hits.
-    scores : array (n_rows, LONGEST)
-        Minus infinity where there is no label.
-    seconds : float
-        That ranking took.
-    """
+    """Labelled rows and the best `LONGEST` labels of a model; labels that it never saw are last."""
 
     truth: Matched
-    scores: NDArray[np.float32]
-    seconds: float
+    scores: NDArray[np.float32]  # (n_rows, LONGEST); minus infinity where there is no label
+    seconds: float  # of ranking
 
 
 class Measures(NamedTuple):
-    """How good the predictions are; everything but `calibration` is in percent.
+    """Measures of the predictions; all but `calibration` are in percent."""
 
-    Attributes
-    ----------
-    values : dict
-        By name, as `labelry.evaluation.evaluate` has them.
-    intervals : dict
-        Of P@k and PSP@k, where 95 of 100 sets of as many rows would have the value.
-    by_frequency : dict of dict
-        Measures of tail, torso and head labels.
-    curve : dict
-        P and R at the cutoffs 1, 2, ..., `LONGEST`, or as many as there are labels.
-    calibration : array (3, n_bins), or None where scores are no probabilities
-        By probability: predictions, sum of their probabilities, hits.
-    """
-
-    values: dict[str, float]
-    intervals: dict[str, Interval]
-    by_frequency: dict[str, dict[str, float]]
-    curve: dict[str, Floats]
-    calibration: Floats | None
+    values: dict[str, float]  # by name, as `labelry.evaluation.evaluate.evaluate` has them
+    intervals: dict[str, Interval]  # of P@k and PSP@k
+    by_frequency: dict[str, dict[str, float]]  # of tail, torso and head labels
+    curve: dict[str, Floats]  # P and R at 1, 2, ..., `LONGEST`, or as many as there are labels
+    # For each bin of probabilities: predictions, sum of their probabilities, hits.
+    calibration: Floats | None  # (3, n_bins); None if scores are no probabilities
 
 
 def rank(model: LabelRanker, dataset: Dataset) -> Ranked:
-    """The best labels of each row, beside the true ones."""
+    """Rank labels for each row and compare them with the true ones."""
     if not dataset.n_rows:
         raise ValueError("the data must have at least one row, got none")
     Y = align(dataset.Y, dataset.label_names, model.classes_.tolist())
-    X = rows_of(dataset)
-    labels = np.full((dataset.n_rows, LONGEST), -1, dtype=np.int32)
-    scores = np.full(labels.shape, -np.inf, dtype=np.float32)
+    X = dataset.rows
+    labels = np.empty((dataset.n_rows, LONGEST), dtype=np.int32)
+    scores = np.empty(labels.shape, dtype=np.float32)
     model.topk_ids(X[:_TIMED_ROWS], LONGEST)
     seconds = 0.0
     with phase("ranking", dataset.n_rows, "rows") as advance:
         for start in range(0, dataset.n_rows, _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
             begin = time.perf_counter()
-            found, values = model.topk_ids(X[rows], LONGEST)
+            labels[rows], scores[rows] = best_labels(model, X[rows], LONGEST)
             seconds += time.perf_counter() - begin
-            labels[rows, : found.shape[1]] = found
-            scores[rows, : found.shape[1]] = values
-            advance(len(found))
+            advance(len(labels[rows]))
     return Ranked(match(Y, labels), scores, seconds)
 
 
 def measure(model: LabelRanker, ranked: Ranked, rng: np.random.Generator) -> Measures:
-    """Every measure of the ranked rows."""
+    """Compute every measure of the ranked rows."""
     truth, scores = ranked.truth, ranked.scores
     counts, n_train = model.label_counts_, model.n_rows_
     weights = inverse_propensity(counts, n_train, n_labels=truth.n_labels)
@@ -128,17 +103,17 @@ def measure(model: LabelRanker, ranked: Ranked, rng: np.random.Generator) -> Mea
 
 
 def row_gains(block: Matched, weights: Floats) -> Floats:
-    """What each row adds to P@k, and to PSP@k above and below the line: (3, n_rows, cutoffs)."""
+    """Return what each row adds to P@k, and to PSP@k above and below: (3, n_rows, cutoffs)."""
     gains = (block.hits, block.hits * weights[block.labels], best_gains(block, weights))
     ks = np.array(CUTOFFS)
     return np.stack([gain.cumsum(axis=1)[:, ks - 1] / ks for gain in gains])
 
 
 def intervals(gains: Floats, rng: np.random.Generator) -> dict[str, Interval]:
-    """Intervals of P@k and PSP@k by the bootstrap, in percent.
+    """Return bootstrap confidence intervals of P@k and PSP@k, in percent.
 
-    As many rows are drawn with replacement, `RESAMPLES` times; an interval holds the middle
-    95 percent of what the measure then is. Rows are not ranked again.
+    Rows are drawn with replacement `RESAMPLES` times; an interval holds the middle 95 percent of
+    the values of the measure. Rows are not ranked again.
     """
     n_rows = gains.shape[1]
     resampled = np.empty((RESAMPLES, 3, len(CUTOFFS)))
@@ -152,7 +127,7 @@ def intervals(gains: Floats, rng: np.random.Generator) -> dict[str, Interval]:
     tail = (100 - CONFIDENCE) / 2
     found: dict[str, Interval] = {}
     for name, values in measures.items():
-        # A sample of rows without labels has no PSP.
+        # PSP is undefined for a sample of rows without labels.
         held = values[~np.isnan(values).any(axis=1)]
         if len(held):
             low, high = 100 * np.percentile(held, [tail, 100 - tail], axis=0)
@@ -161,16 +136,14 @@ def intervals(gains: Floats, rng: np.random.Generator) -> dict[str, Interval]:
 
 
 def spectrum(model: LabelRanker, vectors: NDArray[np.float32] | None) -> tuple[Floats, str] | None:
-    """How much each direction of a model's label embedding counts, and what the values are.
+    """Return one value per direction of a model's label embedding, and what the values are.
 
-    The eigenvalues that training kept; otherwise singular values of the label `vectors`; None
-    without these. Of a blend, those of the embedding in which it looks for neighbours.
+    They are the eigenvalues that training kept, or else the singular values of the label `vectors`;
+    None without these. A blend has those of the embedding in which it finds neighbours.
     """
-    inner = model.model_ if isinstance(model, Tagger) else model
-    inner = inner.retrievers_.embedding if isinstance(inner, Blend) else inner
-    kept = getattr(inner, "spectrum_", None)
-    if kept is not None:
-        return np.asarray(kept, dtype=np.float64), "Eigenvalue"
+    fitted: Any = model.fitted_
+    if supports(fitted, HasSpectrum) and fitted.spectrum is not None:
+        return np.asarray(fitted.spectrum, dtype=np.float64), "Eigenvalue"
     if vectors is None:
         return None
     V = np.asarray(vectors, dtype=np.float64)

@@ -1,7 +1,7 @@
-"""Which labels a model knows well, and which it takes for one another.
+"""Labels with the best and worst F1, and pairs of labels that a model confuses.
 
-Of each row the best R predictions are judged, where R is the number of its true labels (at most
-as many as were ranked): then precision and recall of the row are the same.
+The best R predictions of each row count, where R is the number of its true labels (at most as
+many as were ranked), so that precision and recall of the row are equal.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from labelry.metrics.matching import Matched
 
 Ints = NDArray[np.int64]
 
-FEWEST_ROWS = 5  # that a label must have to be called well or badly known
+FEWEST_ROWS = 5  # rows that a label needs to be listed as best or worst; not tuned
 
 
 class Confusion(NamedTuple):
     """A true label that was missed, and the wrong one that took its place.
 
-    `rows` is how often, `of` in how many rows the first is true, and `back` how often it is
-    the other way round.
+    `rows` counts how often this happens, `of` the rows in which the first label is true, and `back`
+    how often the two labels are confused the other way round.
     """
 
     true: int
@@ -34,7 +34,7 @@ class Confusion(NamedTuple):
 
 
 class LabelScore(NamedTuple):
-    """How well a label is known: shares between 0 and 1, `rows` of the data."""
+    """Precision, recall and F1 of a label, between 0 and 1, and its `rows` in the data."""
 
     label: int
     rows: int
@@ -43,19 +43,19 @@ class LabelScore(NamedTuple):
     f1: float
 
 
-def judged(truth: Matched) -> Matched:
-    """Only the best R predictions of each row; the others are -1."""
+def first_r(truth: Matched) -> Matched:
+    """Keep the best R predictions of each row; the others become -1."""
     kept = np.arange(truth.labels.shape[1]) < truth.n_true[:, None]
     return Matched(truth.Y, np.where(kept, truth.labels, -1), truth.hits & kept)
 
 
 def confusions(truth: Matched, n_known: int, n: int) -> list[Confusion]:
-    """The n pairs of labels that are confused most often.
+    """Return the n pairs of labels that are confused most often.
 
     Each true label that is missed among the best R of its row is paired with the wrong label that
     is ranked highest there. Labels from `n_known` on, which the model never saw, are left out.
     """
-    best = judged(truth)
+    best = first_r(truth)
     wrong = (best.labels >= 0) & ~best.hits
     first = best.labels[np.arange(best.n_rows), wrong.argmax(axis=1)]
     rows, labels = best.true_rows, best.Y.indices
@@ -75,7 +75,7 @@ def confusions(truth: Matched, n_known: int, n: int) -> list[Confusion]:
 
 
 def _found(best: Matched) -> NDArray[np.bool_]:
-    """Whether each entry of Y is among the predictions of its row."""
+    """Return for each entry of Y whether it is among the predictions of its row."""
     width = np.int64(best.n_labels)
     keys = best.true_rows * width + best.Y.indices
     predicted = np.arange(best.n_rows)[:, None] * width + best.labels
@@ -85,12 +85,12 @@ def _found(best: Matched) -> NDArray[np.bool_]:
 def extremes(
     truth: Matched, n_known: int, n: int
 ) -> tuple[list[LabelScore], list[LabelScore], int]:
-    """The n labels with the highest F1, the n with the lowest, and of how many.
+    """Return the n labels with the highest F1, the n with the lowest, and the number of candidates.
 
-    Only labels of at least `FEWEST_ROWS` rows that the model knows; no label is in both lists. Of
-    equal ones the most frequent comes first.
+    Candidates are labels of the model with at least `FEWEST_ROWS` rows here. No label is in both
+    lists; of equal labels the most frequent comes first.
     """
-    counts = LabelCounts(truth.n_labels).add(judged(truth))
+    counts = LabelCounts(truth.n_labels).add(first_r(truth))
     labels = np.flatnonzero(counts.true[:n_known] >= FEWEST_ROWS)
     true, predicted, both = (a[labels] for a in (counts.true, counts.predicted, counts.both))
     f1 = 2 * both / (true + predicted)

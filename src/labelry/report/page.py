@@ -1,4 +1,4 @@
-"""A report on a model as one HTML file that needs nothing else."""
+"""A report on a model as one HTML file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labelry import memory
 from labelry._version import __version__
 from labelry.data.dataset import Dataset
-from labelry.estimator import LabelRanker
+from labelry.estimators.base import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
-from labelry.report.label_names import LabelNames
-from labelry.report.markup import Element, add, element, rendered, shortened
+from labelry.ranking.ranker import HasLabelVectors, supports
+from labelry.report.markup import Element, Part, add, element, isolated, rendered, shortened
 from labelry.report.measures import measure, rank
 from labelry.report.sections import SECTIONS, LeftOut, Subject
+from labelry.report.shown_labels import ShownLabels
 
 _PARAMETER = 60  # characters of a value
 
@@ -31,58 +31,61 @@ def report_page(
     *,
     model_name: str,
     data_name: str,
-    titles: Mapping[str, str] | None = None,
+    descriptions: Mapping[str, str] | None = None,
     training: dict[str, Any] | None = None,
     size_bytes: int | None = None,
     seed: int = 0,
 ) -> str:
-    """The report on a fitted model, measured on labelled rows.
+    """Return the report on a fitted model, measured on labelled rows.
 
     Parameters
     ----------
-    titles : mapping, optional
-        What the names of labels stand for; those that the model was told unless given.
+    descriptions : mapping, optional
+        Description of each label, by name; by default those of the training.
     training : dict, optional
-        What `labelry.modelfile.training` gives.
+        The result of `labelry.storage.modelfile.training`.
     size_bytes : int, optional
-        Of the model's files.
+        Bytes of the model's files.
     seed : int
-        Of the bootstrap, the choice of examples and the map.
+        Seed of the bootstrap, the choice of examples and the map.
     """
     rng = np.random.default_rng(seed)
-    names = LabelNames(model, dataset, titles)
+    names = ShownLabels(model, dataset, descriptions)
     ranked = rank(model, dataset)
     measures = measure(model, ranked, rng)
-    subject = Subject(model, dataset, names, ranked, measures, _vectors(model), training, rng)
+    vectors = model.label_vectors() if supports(model, HasLabelVectors) else None
+    subject = Subject(model, dataset, names, ranked, measures, vectors, training, rng)
     main = element("main")
-    left_out, links = [], []
+    reasons: list[Part] = []
+    links: list[Part] = []
     for group in SECTIONS:
         found = []
-        for title, make in group:
+        for name, title, make in group:
             try:
-                found.append(make(subject))
+                found.append(_section(name, title, *make(subject), id=name))
             except LeftOut as why:
-                left_out.append((title, str(why)))
+                reasons.append(element("li", f"{title}: {why}."))
             else:
-                links.append((found[-1].get("id"), title))
+                links += [element("a", title, href=f"#{name}"), " "]
         add(main, *(found if len(found) < 2 else [element("div", *found, class_="pair")]))
-    if left_out:
-        add(main, _left_out(left_out))
+    if reasons:
+        items = element("ul", *reasons, class_="quiet left-out")
+        add(main, _section("left-out", "Not in this report", items))
     head = _head(f"{model_name}: labelry report")
     header = _header(subject, model_name, data_name, size_bytes, links)
-    body = element("body", header, main, _footer(), element("script", _own("map.js")))
+    footer = element("p", f"Made by labelry {__version__}.", class_="quiet small")
+    script = element("script", _own("map.js"))
+    body = element("body", header, main, element("footer", footer), script)
     return "<!doctype html>\n" + rendered(element("html", head, body, lang="en")) + "\n"
 
 
-def _vectors(model: LabelRanker) -> NDArray[np.float32] | None:
-    try:
-        return model.label_vectors()
-    except ValueError:  # this system has none
-        return None
+def _section(name: str, title: str, *parts: Part, **attributes: object) -> Element:
+    heading = element("h2", title, id=f"{name}-title")
+    return element("section", heading, *parts, **attributes, aria_labelledby=f"{name}-title")
 
 
 def _head(title: str) -> Element:
-    style, script = _own("style.css"), _own("map.js")
+    style, script = _own("base.css") + _own("style.css"), _own("map.js")
     # Nothing from elsewhere, and of what is inside only our own style and script: names of
     # labels and texts can hold anything.
     policy = (
@@ -103,24 +106,18 @@ def _head(title: str) -> Element:
 
 
 def _header(
-    subject: Subject,
-    model_name: str,
-    data_name: str,
-    size_bytes: int | None,
-    links: list[tuple[str | None, str]],
+    subject: Subject, model_name: str, data_name: str, size_bytes: int | None, links: list[Part]
 ) -> Element:
     date = datetime.now().astimezone()
     lead = element("p", class_="quiet")
-    add(lead, "Measured on ", element("bdi", shortened(data_name, 80)))
+    add(lead, "Measured on ", isolated(data_name, 80))
     add(lead, " on ", element("time", f"{date:%d %B %Y, %H:%M}", datetime=date.isoformat()))
     facts = element("dl", class_="facts")
     for name, value in _facts(subject, size_bytes).items():
         wide = "wide" if len(value) > _PARAMETER else None
         add(facts, element("div", element("dt", name), element("dd", value), class_=wide))
-    nav = element("nav", aria_label="Sections")
-    for section, what in links:
-        add(nav, element("a", what, href=f"#{section}"), " ")
-    title = element("h1", element("bdi", shortened(model_name, 80)))
+    nav = element("nav", *links, aria_label="Sections")
+    title = element("h1", isolated(model_name, 80))
     return element("header", title, lead, nav, element("section", facts, aria_label="Facts"))
 
 
@@ -155,22 +152,8 @@ def _facts(subject: Subject, size_bytes: int | None) -> dict[str, str]:
     return facts | {"Parameters": said}
 
 
-def _left_out(reasons: list[tuple[str, str]]) -> Element:
-    items = [element("li", f"{title}: {why}.") for title, why in reasons]
-    return element(
-        "section",
-        element("h2", "Not in this report", id="left-out-title"),
-        element("ul", *items, class_="quiet left-out"),
-        aria_labelledby="left-out-title",
-    )
-
-
-def _footer() -> Element:
-    return element("footer", element("p", f"Made by labelry {__version__}.", class_="quiet small"))
-
-
 def _own(name: str) -> str:
-    """A file of the page, between line breaks."""
+    """Read a file of the page; it stands between line breaks."""
     return "\n" + (files("labelry.report") / "page" / name).read_text("utf-8")
 
 

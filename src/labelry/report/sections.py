@@ -1,4 +1,4 @@
-"""The parts of a report, each out of data; a part that a model cannot have says why."""
+"""The sections of a report. A section that a model cannot have raises the reason."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelry.data.dataset import Dataset
-from labelry.estimator import LabelRanker
+from labelry.estimators.base import LabelRanker
 from labelry.memory import human
 from labelry.metrics.ranking import BIN_NAMES, frequency_bins
 from labelry.progress import phase
 from labelry.report import figures
 from labelry.report.examples import Example, examples, marked, strong
 from labelry.report.label_map import LabelMap, label_map
-from labelry.report.label_names import LabelNames
 from labelry.report.map_figure import map_figure
-from labelry.report.markup import Element, Part, add, element, shortened, table
+from labelry.report.markup import Element, Part, add, element, isolated, shortened, table
 from labelry.report.measures import CONFIDENCE, CUTOFFS, RESAMPLES, Measures, Ranked, spectrum
 from labelry.report.mistakes import FEWEST_ROWS, LabelScore, confusions, extremes
+from labelry.report.shown_labels import ShownLabels
+from labelry.tagging.explanation import Explanation
 
-_PAIRS = 15  # of confused labels
-_EXTREMES = 10  # labels that are known best, and worst
+_PAIRS = 15  # pairs of confused labels
+_EXTREMES = 10  # labels with the best F1, and with the worst
 _TEXT = 700  # characters of an example
-_TRUE = 8  # labels of an example
+_TRUE = 8  # true labels that are listed for an example
 _BIN_ROWS = {"tail": "at most 5", "torso": "6 to 50", "head": "more than 50"}
 _LEADER = 30  # characters of a label in the legend of the map
 
 
 class LeftOut(Exception):
-    """A section that is not there, and why."""
+    """Raised with the reason why a section is left out."""
 
 
 class Subject(NamedTuple):
-    """All that sections are made of."""
+    """The data that sections are made from."""
 
     model: LabelRanker
     dataset: Dataset
-    names: LabelNames
+    names: ShownLabels
     ranked: Ranked
     measures: Measures
     vectors: NDArray[np.float32] | None
@@ -49,38 +50,42 @@ class Subject(NamedTuple):
     rng: np.random.Generator
 
 
-def headline(subject: Subject) -> Element:
-    """The few numbers that people ask for first."""
+def headline(subject: Subject) -> list[Part]:
+    """Return the few numbers that matter most."""
     values, intervals = subject.measures.values, subject.measures.intervals
+    shown = {
+        "First label right": "P@1",
+        "Right labels among the best five": "R@5",
+        "First label right, rare labels counting more": "PSP@1",
+        "Probabilities off by": "ECE",
+    }
     cards = [
-        ("First label right", "P@1"),
-        ("Right labels among the best five", "R@5"),
-        ("First label right, rare labels counting more", "PSP@1"),
-        ("Probabilities off by", "ECE"),
+        (
+            what,
+            f"{values[name]:.1f} %",
+            f"{name}: {_between(intervals[name])}" if name in intervals else name,
+        )
+        for what, name in shown.items()
+        if not math.isnan(values.get(name, math.nan))
     ]
-    found = element("div", class_="cards")
-    for what, name in cards:
-        if name not in values or math.isnan(values[name]):
-            continue
-        note = f"{name}: {_between(intervals[name])}" if name in intervals else name
-        big = element("b", f"{values[name]:.1f} %")
-        add(found, element("div", what, big, _small(note), class_="card"))
     ms = 1e3 * subject.ranked.seconds / subject.dataset.n_rows
-    big = element("b", f"{ms:.2g} ms")
-    add(found, element("div", "Time for a row", big, _small("measured in this run"), class_="card"))
-    return _section("headline", "In short", found)
+    cards.append(("Time for a row", f"{ms:.2g} ms", "measured in this run"))
+    found = element("div", class_="cards")
+    for what, value, note in cards:
+        small = element("span", note, class_="quiet small")
+        add(found, element("div", what, element("b", value), small, class_="card"))
+    return [found]
 
 
-def accuracy(subject: Subject) -> Element:
+def accuracy(subject: Subject) -> list[Part]:
     values, intervals = subject.measures.values, subject.measures.intervals
-    rows: list[list[Part]] = []
-    for name, interval in intervals.items():
-        mark = figures.bar_mark(values[name] / 100)
-        rows.append([name, f"{values[name]:.2f}", _between(interval), mark])
     sure = table(
         f"In percent. Intervals: {CONFIDENCE} % by the bootstrap over rows, {RESAMPLES:,} samples.",
         ["Measure", "Value", "Interval", ""],
-        rows,
+        [
+            [name, _percent(values[name], 2), _between(both), figures.bar_mark(values[name] / 100)]
+            for name, both in intervals.items()
+        ],
         numbers=(1, 2),
     )
     others = table(
@@ -98,18 +103,18 @@ def accuracy(subject: Subject) -> Element:
         "share of the labels that is found somewhere. Labels that the model never saw count as "
         "missed."
     )
-    return _section("accuracy", "Accuracy", note, element("div", sure, others, class_="pair"))
+    return [note, element("div", sure, others, class_="pair")]
 
 
-def by_cutoff(subject: Subject) -> Element:
+def by_cutoff(subject: Subject) -> list[Part]:
     if subject.names.n_known < 2:
         raise LeftOut("the model knows one label only")
     note = _quiet("More labels a row: more of the right ones are found, more of them are wrong.")
     chart = figures.by_cutoff(subject.measures.curve)
-    return _section("by-k", "Accuracy against k", note, element("figure", chart))
+    return [note, element("figure", chart)]
 
 
-def by_frequency(subject: Subject) -> Element:
+def by_frequency(subject: Subject) -> list[Part]:
     truth = subject.ranked.truth
     bins = frequency_bins(subject.model.label_counts_, n_labels=truth.n_labels)
     of_model = np.bincount(bins[: subject.names.n_known], minlength=len(BIN_NAMES))
@@ -118,24 +123,18 @@ def by_frequency(subject: Subject) -> Element:
     for i, name in enumerate(BIN_NAMES):
         recalls = [(f"R@{k}", subject.measures.by_frequency[name][f"R@{k}"]) for k in CUTOFFS]
         found.append((f"{name}: {_BIN_ROWS[name]}", recalls))
-        rows.append(
-            [
-                f"{name}, {_BIN_ROWS[name]}",
-                f"{of_model[i]:,}",
-                f"{of_data[i]:,}",
-                *(_percent(value) for _, value in recalls),
-            ]
-        )
+        cells = (f"{of_model[i]:,}", f"{of_data[i]:,}", *(_percent(value) for _, value in recalls))
+        rows.append([f"{name}, {_BIN_ROWS[name]}", *cells])
     note = _quiet(
         "Share of the right labels found among the best 1, 3 and 5, by how often a label was seen."
     )
     head = ["Rows in training", "Labels", "True here", *(f"R@{k}" for k in CUTOFFS)]
     figure = element("figure", figures.by_frequency(found))
     numbers = table("In percent.", head, rows, numbers=range(1, 6))
-    return _section("by-frequency", "Accuracy by label frequency", note, figure, numbers)
+    return [note, figure, numbers]
 
 
-def calibration(subject: Subject) -> Element:
+def calibration(subject: Subject) -> list[Part]:
     totals = subject.measures.calibration
     if totals is None:
         raise LeftOut(f"the scores of {subject.model.system} are no probabilities here")
@@ -148,10 +147,10 @@ def calibration(subject: Subject) -> Element:
         f"{error:.2f} points. Larger dots: more predictions."
     )
     figure = element("figure", figures.calibration(totals))
-    return _section("calibration", "Calibration", note, figure)
+    return [note, figure]
 
 
-def embedding(subject: Subject) -> Element:
+def embedding(subject: Subject) -> list[Part]:
     found = spectrum(subject.model, subject.vectors)
     if found is None or not (found[0] > 0).any():
         raise LeftOut(f"{subject.model.system} has no label embedding")
@@ -161,10 +160,10 @@ def embedding(subject: Subject) -> Element:
         "end, more dimensions may help."
     )
     figure = element("figure", figures.spectrum(values, what))
-    return _section("spectrum", "Spectrum of the embedding", note, figure)
+    return [note, figure]
 
 
-def map_of_labels(subject: Subject) -> Element:
+def map_of_labels(subject: Subject) -> list[Part]:
     names, counts = subject.names, subject.model.label_counts_
     if subject.vectors is None:
         raise LeftOut(f"{subject.model.system} has no label vectors")
@@ -191,9 +190,7 @@ def map_of_labels(subject: Subject) -> Element:
         "Point at a label to see its name, or go from label to label with the arrow keys."
     )
     hint.attrib |= {"id": "map-help", "class": "quiet small"}
-    return _section(
-        "label-map", "Label map", note, element("figure", frame), _legend(found, plain), hint
-    )
+    return [note, element("figure", frame), _legend(found, plain), hint]
 
 
 def _legend(found: LabelMap, names: list[str]) -> Element:
@@ -206,13 +203,13 @@ def _legend(found: LabelMap, names: list[str]) -> Element:
     return legend
 
 
-def confused(subject: Subject) -> Element:
+def confused(subject: Subject) -> list[Part]:
     names = subject.names
     found = confusions(subject.ranked.truth, names.n_known, _PAIRS)
     if not found:
         raise LeftOut("no label was taken for another")
     note = _quiet(
-        "Of a row with R right labels the best R predictions are judged: each right label that is "
+        "The best R predictions of a row with R right labels count. Each right label that is "
         "missed is paired with the wrong label that is ranked highest."
     )
     rows: list[list[Part]] = [
@@ -228,27 +225,18 @@ def confused(subject: Subject) -> Element:
     head = ["Right label", "Predicted in its place", "Rows", "", "The other way round"]
     caption = f"The {len(found)} pairs with the most rows."
     found_table = table(caption, head, rows, numbers=(2, 4))
-    return _section("confusion", "Most confused labels", note, found_table)
+    return [note, found_table]
 
 
-def best_and_worst(subject: Subject) -> Element:
+def best_and_worst(subject: Subject) -> list[Part]:
     names, counts = subject.names, subject.model.label_counts_
     best, worst, of = extremes(subject.ranked.truth, names.n_known, _EXTREMES)
     if not best:
         raise LeftOut(f"fewer than two labels have {FEWEST_ROWS} rows here")
 
-    def rows(scores: list[LabelScore]) -> list[list[Part]]:
-        return [
-            [
-                names.shown(s.label),
-                f"{100 * s.f1:.0f}",
-                f"{100 * s.precision:.0f}",
-                f"{100 * s.recall:.0f}",
-                f"{s.rows:,}",
-                f"{counts[s.label]:,}",
-            ]
-            for s in scores
-        ]
+    def cells(score: LabelScore) -> list[Part]:
+        percents = (f"{100 * share:.0f}" for share in (score.f1, score.precision, score.recall))
+        return [names.shown(score.label), *percents, f"{score.rows:,}", f"{counts[score.label]:,}"]
 
     head = ["Label", "F1", "Precision", "Recall", "Rows here", "In training"]
     note = _quiet(
@@ -256,13 +244,13 @@ def best_and_worst(subject: Subject) -> Element:
         f"{of:,} labels with at least {FEWEST_ROWS} rows here."
     )
     tables = [
-        table(f"The {len(part)} {which}.", head, rows(part), numbers=range(1, 6))
+        table(f"The {len(part)} {which}.", head, map(cells, part), numbers=range(1, 6))
         for which, part in (("best", best), ("worst", worst))
     ]
-    return _section("labels", "Best and worst labels", note, *tables)
+    return [note, *tables]
 
 
-def shown_examples(subject: Subject) -> Element:
+def shown_examples(subject: Subject) -> list[Part]:
     found = examples(subject.model, subject.dataset, subject.ranked, subject.rng)
     if not found:
         raise LeftOut("no row has a label")
@@ -275,7 +263,7 @@ def shown_examples(subject: Subject) -> Element:
     else:
         note += f"A {subject.model.system} model does not explain itself, so no words are marked."
     cards = [_example(subject, example) for example in found]
-    return _section("examples", "Examples", _quiet(note), element("div", *cards, class_="examples"))
+    return [_quiet(note), element("div", *cards, class_="examples")]
 
 
 def _example(subject: Subject, example: Example) -> Element:
@@ -296,7 +284,7 @@ def _example(subject: Subject, example: Example) -> Element:
     if missed:
         add(card, _listed("Right, but not among these: ", [names.shown(m) for m in missed]))
     if why is not None:
-        add(card, _words(subject, example))
+        add(card, _words(subject, why))
     return card
 
 
@@ -307,23 +295,20 @@ def _guesses(subject: Subject, example: Example) -> Element:
         sign = element("span", "✓" if right else "", class_="right")
         if right:
             sign.attrib |= {"role": "img", "aria-label": "right"}
-        said = (
-            f"{100 * score:.1f} %" if subject.measures.calibration is not None else f"{score:.3g}"
-        )
+        said = f"{100 * score:.1f} %" if subject.model.probabilities else f"{score:.3g}"
         number = element("span", said, class_="number")
         add(guesses, element("li", sign, subject.names.shown(label), number))
     return guesses
 
 
-def _words(subject: Subject, example: Example) -> Element:
-    why = example.explanation
+def _words(subject: Subject, why: Explanation) -> Element:
     said = element("p", class_="small quiet")
-    if why is None or not (why.supporting or why.opposing):
+    if not (why.supporting or why.opposing):
         return add(said, "No feature of this row speaks for the first label, or against it.")
     for what, side in zip(("For ", " Against "), strong(why), strict=True):
         if side:
-            add(said, what, element("b", element("bdi", shortened(str(why.label), 40))), ": ")
-            words = [f"{_feature(subject, f)} {_signed(value)}" for f, value in side]
+            add(said, what, element("b", isolated(str(why.label), 40)), ": ")
+            words = (f"{_feature(subject, f)} {_signed(value)}" for f, value in side)
             add(said, element("bdi", ", ".join(words)), ".")
     return said
 
@@ -347,7 +332,7 @@ def _listed(lead: str, items: Sequence[Element]) -> Element:
     return add(found, f"; and {more:,} more") if more > 0 else found
 
 
-def training(subject: Subject) -> Element:
+def training(subject: Subject) -> list[Part]:
     record = subject.training
     if record is None:
         raise LeftOut("the model has no record of its training; labelry train makes one")
@@ -370,20 +355,11 @@ def training(subject: Subject) -> Element:
     )
     head = ["Phase", "Time", "", "Raised the peak of memory by"]
     found = table("Phases in the order in which they began.", head, rows, numbers=(1, 3))
-    return _section("training", "Training", note, found)
-
-
-def _section(name: str, title: str, *parts: Part) -> Element:
-    heading = element("h2", title, id=f"{name}-title")
-    return element("section", heading, *parts, id=name, aria_labelledby=f"{name}-title")
+    return [note, found]
 
 
 def _quiet(text: str) -> Element:
     return element("p", text, class_="quiet")
-
-
-def _small(text: str) -> Element:
-    return element("span", text, class_="quiet small")
 
 
 def _between(interval: tuple[float, float]) -> str:
@@ -394,15 +370,21 @@ def _percent(value: float, digits: int = 1) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-# In the order of the page; those of an inner tuple stand side by side.
-SECTIONS: tuple[tuple[tuple[str, Callable[[Subject], Element]], ...], ...] = (
-    (("In short", headline),),
-    (("Accuracy", accuracy),),
-    (("Accuracy by label frequency", by_frequency), ("Accuracy against k", by_cutoff)),
-    (("Calibration", calibration), ("Spectrum of the embedding", embedding)),
-    (("Label map", map_of_labels),),
-    (("Most confused labels", confused),),
-    (("Best and worst labels", best_and_worst),),
-    (("Examples", shown_examples),),
-    (("Training", training),),
+# Id, title and function, in the order of the page; those of an inner tuple stand side by side.
+SECTIONS: tuple[tuple[tuple[str, str, Callable[[Subject], list[Part]]], ...], ...] = (
+    (("headline", "In short", headline),),
+    (("accuracy", "Accuracy", accuracy),),
+    (
+        ("by-frequency", "Accuracy by label frequency", by_frequency),
+        ("by-k", "Accuracy against k", by_cutoff),
+    ),
+    (
+        ("calibration", "Calibration", calibration),
+        ("spectrum", "Spectrum of the embedding", embedding),
+    ),
+    (("label-map", "Label map", map_of_labels),),
+    (("confusion", "Most confused labels", confused),),
+    (("labels", "Best and worst labels", best_and_worst),),
+    (("examples", "Examples", shown_examples),),
+    (("training", "Training", training),),
 )

@@ -1,4 +1,4 @@
-"""The routes."""
+"""The routes of the server."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from starlette.routing import Route
 from labelry._version import __version__
 from labelry.server import schemas
 from labelry.server.batching import Batcher
-from labelry.server.docs_page import docs_page
 from labelry.server.drawing import Drawer
 from labelry.server.gate import Gate
 from labelry.server.holder import Holder
 from labelry.server.metrics import Metrics
-from labelry.server.page_routes import page_routes, tagged
+from labelry.server.page_routes import docs_page, page_routes, tagged
 from labelry.server.problems import Problem
-from labelry.server.reading import question_of, read_json
+from labelry.server.questions import question_of, read_json
 from labelry.server.served import Served
-from labelry.server.settings import Settings
+from labelry.server.settings import ServerSettings
 
 _HTTP = {
     404: ("not_found", "there is no such path; /docs lists them"),
@@ -38,9 +37,9 @@ LabelId = Annotated[int, Path(ge=0, description="Number of the label, from /v1/l
 
 
 class Service:
-    """The handlers of the routes, and what they share."""
+    """The handlers of the routes, and the parts that they share."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.holder = Holder(settings.model, self.metrics)
@@ -56,7 +55,7 @@ class Service:
         self.batcher.close()
 
     async def predict(self, request: Request) -> Response:
-        """The best labels of each row."""
+        """Return the best labels of each row."""
         wanted = schemas.parse_predict(await read_json(request, self.settings))
         served = self.holder.current
         question = question_of(wanted, served, self.settings)
@@ -66,16 +65,21 @@ class Service:
     async def labels(
         self,
         query: Annotated[
-            str, Query(max_length=1000, description="Part of the name or title; case aside.")
+            str,
+            Query(
+                max_length=1000, description="Part of the name or title, in upper or lower case."
+            ),
         ] = "",
-        limit: Annotated[int, Query(ge=1, le=1000, description="Labels at most.")] = 20,
+        limit: Annotated[int, Query(ge=1, le=1000, description="Most labels.")] = 20,
         after: Annotated[int, Query(ge=-1, description="Only ids above this one.")] = -1,
         ids: Annotated[
             str | None,
-            Query(pattern=_IDS, max_length=5000, description="Just these: numbers, as 3,17,4."),
+            Query(
+                pattern=_IDS, max_length=5000, description="Only these labels: numbers, as 3,17,4."
+            ),
         ] = None,
     ) -> Response:
-        """Labels that have something in their name, or certain ones."""
+        """Return the labels with a text in their name, or the labels with certain ids."""
         served = self.holder.current
         if ids is None:
             found = served.search.find(query, limit + 1, after)
@@ -89,9 +93,9 @@ class Service:
     async def similar(
         self,
         label_id: LabelId,
-        k: Annotated[int, Query(ge=1, le=1000, description="Labels at most.")] = 10,
+        k: Annotated[int, Query(ge=1, le=1000, description="Most labels.")] = 10,
     ) -> Response:
-        """The labels most like one, by the vectors that the model learnt for them."""
+        """Return the labels most similar to one, by the vectors of labels in the model."""
         served = self.holder.current
         _known(label_id, served, "label_id")
         _check_vectors(served)
@@ -101,20 +105,20 @@ class Service:
     async def words(
         self,
         label_id: LabelId,
-        k: Annotated[int, Query(ge=1, le=1000, description="Words at most, of each kind.")] = 20,
+        k: Annotated[int, Query(ge=1, le=1000, description="Most words of each kind.")] = 20,
     ) -> Response:
-        """The words (or columns) that weigh most for a label, and against it, in any text."""
+        """Return the words (or columns) with the largest weights for a label, and against it."""
         served = self.holder.current
         _known(label_id, served, "label_id")
-        if not served.has_words:
-            message = f"a {served.model.system} model has no weights of words; taggers have"
-            raise Problem(409, "no_words", message)
+        if not served.can_explain:
+            what = "has no weights of words; taggers and linear trees have"
+            raise Problem(409, "no_words", f"a {served.model.system} model {what}")
         found = await self._in_time(self.batcher.call(served.words, label_id, k))
         rows = int(served.model.label_counts_[label_id])
         return _json({"label": served.describe(label_id) | {"rows": rows}} | found)
 
     async def map(self, request: Request) -> Response:
-        """All labels on a plane, similar ones side by side: bytes, as docs/server.md says."""
+        """Return the map of all labels, as the bytes that docs/server.md describes."""
         served = self.holder.current
         _check_vectors(served)
         drawing = self.drawer.drawn(served)
@@ -125,36 +129,50 @@ class Service:
         return tagged(request, gzip.decompress(drawing.content), kind, {"vary": "accept-encoding"})
 
     def front(self) -> str:
-        """The file of the page for the model that is served now."""
+        """Return the file of the page for the current model."""
         served = self.holder.current
-        if served.takes_text:
-            self.drawer.begin(served)  # the page will ask for it
-        return "index.html" if served.takes_text else "features.html"
+        if not served.takes_text:
+            return "features.html"
+        self.drawer.begin(served)  # the page will ask for it
+        return "index.html"
 
     async def model(self) -> Response:
-        """What is served, what it can do, within which limits, and whether a reload failed."""
+        """Return what the model is and can do, the limits, and a reload that failed."""
         served, failed = self.holder.current, self.holder.failed
-        limits = {
-            name: getattr(self.settings, name) for name in ("max_batch", "max_body", "timeout")
-        }
+        names = ("max_batch", "max_body", "timeout")
+        limits = {name: getattr(self.settings, name) for name in names}
         return _json(
-            _description(served)
-            | {
+            {
+                "name": served.name,
+                "model": served.fingerprint,
+                "system": served.model.system,
+                "labelry_version": __version__,
+                "input": "text" if served.takes_text else "features",
+                "features": served.n_features,
+                "labels": len(served.labels),
+                "rows": served.model.n_rows_,
+                "scores": "probabilities" if served.model.probabilities else "scores",
+                "threshold": float(served.model.threshold),
+                "explains": served.can_explain,
+                "compares_labels": served.can_compare,
+                "has_words": served.can_explain,
+                "filters_all_labels": served.scores_all,
+                "loaded_at": served.loaded_at,
                 "limits": limits | {"max_k": schemas.MOST_LABELS},
-                "failed_reload": failed and {"message": failed.message, "at": failed.at},
+                "failed_reload": failed and failed.model_dump(),
             }
         )
 
     async def live(self) -> Response:
-        """200 while the process works."""
+        """Answer 200 while the process works."""
         return _json({"status": "live"})
 
     async def ready(self) -> Response:
-        """200 while a model answers, be it an old one because a newer one is broken."""
+        """Answer 200 while a model answers, also an old one because a newer one is broken."""
         return _json({"status": "ready", "model": self.holder.current.fingerprint})
 
     async def figures(self) -> Response:
-        """Figures for Prometheus."""
+        """Return the metrics for Prometheus."""
         text = await asyncio.to_thread(self.metrics.render)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -178,46 +196,23 @@ def _known(label: int, served: Served, where: str) -> int:
 
 def _check_vectors(served: Served) -> None:
     if not served.can_compare:
-        message = (
-            f"a {served.model.system} model has no label vectors to compare; taggers, trees and "
-            "label embeddings have"
-        )
-        raise Problem(409, "no_label_vectors", message)
+        what = "has no label vectors to compare; taggers, trees and label embeddings have"
+        raise Problem(409, "no_label_vectors", f"a {served.model.system} model {what}")
 
 
-def _description(served: Served) -> dict[str, Any]:
-    return {
-        "name": served.name,
-        "model": served.fingerprint,
-        "system": served.model.system,
-        "labelry_version": __version__,
-        "input": "text" if served.takes_text else "features",
-        "features": served.n_features,
-        "labels": len(served.labels),
-        "rows": served.model.n_rows_,
-        "scores": "probabilities" if served.model.probabilities else "scores",
-        "threshold": float(served.model.threshold),
-        "explains": served.can_explain,
-        "compares_labels": served.can_compare,
-        "has_words": served.has_words,
-        "filters_all_labels": served.scores_all,
-        "loaded_at": served.loaded_at,
-    }
-
-
-def create_app(settings: Settings) -> FastAPI:
-    """The application; raises `ModelError` if the model cannot be loaded."""
+def create_app(settings: ServerSettings) -> FastAPI:
+    """Return the application; raises `ModelError` if the model cannot be loaded."""
     service = Service(settings)
     app = FastAPI(
         title="labelry",
         version=__version__,
-        docs_url=None,  # FastAPI's page takes its scripts from another host
+        docs_url=None,  # FastAPI's page loads scripts from another host
         redoc_url=None,
         redirect_slashes=False,  # a redirection goes to whatever host the client named
         lifespan=service.lifespan,
         responses={"default": {"model": schemas.ErrorResponse, "description": "Any error."}},
-        # Before FastAPI's route of the same path, which is there for the description: what
-        # FastAPI does for a request took 50 microseconds and is not needed here.
+        # This comes before FastAPI's route of the same path, which only serves the description:
+        # its handling of a request took 50 microseconds and is not needed here.
         routes=[Route("/v1/predict", service.predict, methods=["POST"])],
     )
     _add_routes(app, service)
@@ -259,7 +254,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _json(content: Any) -> Response:
-    # ASCII only and no NaN: whatever is in a label's name, every client can read it.
+    # ASCII only and no NaN, so that every client can read any label.
     return Response(json.dumps(content, allow_nan=False), media_type="application/json")
 
 

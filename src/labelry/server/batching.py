@@ -1,6 +1,6 @@
-"""Micro-batches: what arrives while the model works is answered together, by its next call.
+"""Micro-batches: requests that arrive while the model works are answered by its next call.
 
-Nothing ever waits for a batch to fill: when the model is idle, a single row goes to it at once.
+No request waits for a batch to fill: an idle model gets a single row at once.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from labelry.server.answering import Answer, Question, answer
 from labelry.server.metrics import Metrics
 from labelry.server.problems import Problem
+from labelry.server.questions import Answer, Question, answer
 
-_MOST_CALLS = 32  # other than predictions, that may wait
+_MOST_CALLS = 32  # calls other than predictions that may wait; not tuned
 
 T = TypeVar("T")
 _Job = tuple[Question, "asyncio.Future[Answer]"]
 
 
 class Batcher:
-    """Gives questions to a model, in one thread, in batches of at most `max_batch` rows.
+    """Runs a model in one thread, on batches of at most `max_batch` rows.
 
-    Questions of one group share batches; groups take turns. At most `max_waiting` rows wait:
-    further requests are turned away, so that memory and waiting times stay bounded.
+    Questions of one group share batches; groups take turns. At most `max_waiting` rows wait;
+    further requests are refused, so that memory and waiting times stay bounded.
     """
 
     def __init__(self, max_batch: int, max_waiting: int, metrics: Metrics) -> None:
@@ -39,7 +39,7 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="labelry-model")
 
     async def ask(self, question: Question) -> Answer:
-        """The answer, when the model has given it."""
+        """Return the answer of the model, after its batch."""
         if self._waiting + question.size > self._max_waiting:
             raise _busy()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -50,7 +50,7 @@ class Batcher:
         return await future
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run something else in the model's thread, between batches."""
+        """Run another function in the thread of the model, between batches."""
         if self._calls >= _MOST_CALLS:
             raise _busy()
         self._calls += 1
@@ -62,11 +62,11 @@ class Batcher:
         self._calls -= 1
 
     def close(self) -> None:
-        """End the thread when it has done what it was given."""
+        """End the thread after its current work."""
         self._thread.shutdown(wait=True)
 
     def _start(self) -> None:
-        """Give the next batch to the model, if anything waits."""
+        """Start the next batch, if any question waits."""
         jobs = self._take()
         self._busy = bool(jobs)
         if not jobs:
@@ -77,7 +77,7 @@ class Batcher:
         work.add_done_callback(lambda done: self._deliver(jobs, done))
 
     def _take(self) -> list[_Job]:
-        """The next batch: of the group whose turn it is, whoever has not given up waiting."""
+        """Return the next batch of the group whose turn it is, without cancelled requests."""
         jobs: list[_Job] = []
         while self._groups and not jobs:
             group = next(iter(self._groups))
@@ -98,7 +98,7 @@ class Batcher:
             return _answer_each(questions)
 
     def _deliver(self, jobs: list[_Job], done: asyncio.Future[list[Answer | Exception]]) -> None:
-        self._start()  # first, so that the model works while answers are written
+        self._start()  # first, so that the model works while answers are sent
         for (_, future), found in zip(jobs, done.result(), strict=True):
             if future.done():
                 continue
@@ -117,7 +117,7 @@ def _busy() -> Problem:
 
 
 def _answer_each(questions: list[Question]) -> list[Answer | Exception]:
-    """Answer together, or each alone if that fails: one must not spoil the others."""
+    """Answer all together, or each alone if that fails, so that one cannot fail the others."""
     try:
         return [*answer(questions)]
     except Exception as error:

@@ -1,9 +1,9 @@
-"""The map of a model's labels, drawn by a process of its own.
+"""Draw the map of a model's labels in a separate process.
 
     python -m labelry.server.drawing MODEL
 
-It takes seconds to a minute of processor time, most of it in libraries that hold Python's lock;
-in a process of low priority it costs requests nothing, and it can be ended at any moment.
+A map takes seconds to a minute of processor time, most of it in libraries that hold Python's lock.
+In a process of low priority it does not delay requests, and it can be ended at any time.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry.estimators import load
 from labelry.report.label_map import LabelMap, label_map
 from labelry.server.problems import Problem
 from labelry.server.served import Served, fingerprint_of
-from labelry.systems import load
 
-_NICENESS = 10
+_NICENESS = 10  # lowers the priority of the process
 
 log = logging.getLogger("labelry.server")
 
 
 class Drawing(NamedTuple):
-    """The map of a model, as clients get it, compressed."""
+    """The map of a model as clients get it, compressed."""
 
     model: str
     content: bytes
 
 
 class Drawer:
-    """Has the map of a model drawn when it is first asked for, and keeps that of the latest."""
+    """Starts to draw the map of a model at the first request, and keeps the latest one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -47,7 +47,7 @@ class Drawer:
         self._begun_for = ""
 
     def begin(self, served: Served) -> None:
-        """See that the map of a model is there some time later."""
+        """Start to draw the map of a model, unless it was started before."""
         if served.can_compare and self._begun_for != served.fingerprint:
             if self._task is not None:
                 self._task.cancel()
@@ -55,7 +55,7 @@ class Drawer:
             self._task = asyncio.create_task(_draw(self._path, served.fingerprint))
 
     def drawn(self, served: Served) -> Drawing:
-        """The map of a model, or a `Problem`: not yet, or never."""
+        """Return the map of a model; a `Problem` if it is not drawn yet, or cannot be."""
         self.begin(served)
         if self._task is None or not self._task.done():
             raise Problem(503, "drawing", "the map is being drawn; try again in a second")
@@ -64,7 +64,7 @@ class Drawer:
         return self._task.result()
 
     async def close(self) -> None:
-        """End what is being drawn."""
+        """Stop drawing."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -82,7 +82,7 @@ async def _draw(path: Path, fingerprint: str) -> Drawing:
         raise
     found, _, content = output.partition(b"\n")
     if process.returncode or found.decode() != fingerprint:
-        # The directory holds another model by now: one that will be served soon, or was refused.
+        # The directory holds another model now, which will be served soon or was refused.
         why = f"its process ended with {process.returncode}, with the map of {found!r}"
         log.error("the map of model %s could not be drawn: %s", fingerprint, why)
         raise RuntimeError("no map")
@@ -90,7 +90,7 @@ async def _draw(path: Path, fingerprint: str) -> Drawing:
 
 
 def encoded(found: LabelMap, counts: NDArray[np.integer]) -> bytes:
-    """A map for the page, 6 bytes a label, with little end first.
+    """Encode a map for the page with 6 bytes per label, little-endian.
 
     Four bytes with the length of the JSON that follows: ``{"labels": n, "leaders": [[ids], ...]}``
     padded to a multiple of four; then x and y of each label as 16 bits each, its group and its
@@ -112,7 +112,7 @@ def main() -> None:
     path = Path(sys.argv[1])
     model = load(path).set_params(n_jobs=1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the layout, about vectors that are odd
+        warnings.simplefilter("ignore")  # the layout warns of unusual vectors
         found = label_map(model.label_vectors(), model.label_counts_, np.random.default_rng(0))
     content = gzip.compress(encoded(found, model.label_counts_), mtime=0)
     sys.stdout.buffer.write(fingerprint_of(path).encode() + b"\n" + content)

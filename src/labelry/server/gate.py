@@ -1,4 +1,4 @@
-"""What every request passes: the key, the headers of every answer, failures, the figures."""
+"""Checks and headers for every request: API key, security headers, failures, metrics."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from labelry.server.problems import Problem
 
 _OPEN = {"/", "/health/live", "/health/ready", "/docs", "/openapi.json"}
 _PATHS = _OPEN | {"/v1/predict", "/v1/labels", "/v1/map", "/v1/model", "/metrics"}
-_PAGE = "/page/"  # files that hold nothing of the model
+_PAGE = "/page/"  # files that are the same for every model
 
-# For answers that are data. A page that needs more sets these itself, and they are left alone.
+# Headers of answers that are data. A page that needs other values sets them itself.
 _HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"content-security-policy": (
@@ -44,7 +44,7 @@ log = logging.getLogger("labelry.server")
 
 
 class Gate:
-    """ASGI middleware; plain, because every microsecond here is one of every request."""
+    """ASGI middleware; plain code, because it runs for every request."""
 
     def __init__(self, app: ASGIApp, *, api_key: str | None, metrics: Metrics) -> None:
         self._app = app
@@ -99,7 +99,7 @@ class Gate:
 
 
 def _counted_as(path: str) -> str:
-    """Name of a path in the figures: few, whatever clients ask for."""
+    """Return the name of a path in the metrics, of which there are few for any requests."""
     if path in _PATHS:
         return path
     if path.startswith(_PAGE):

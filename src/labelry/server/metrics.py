@@ -1,13 +1,13 @@
-"""Figures for Prometheus; with several workers they are sums over all of them."""
+"""Metrics for Prometheus; with several workers they are sums over all workers."""
 
 from __future__ import annotations
 
 import os
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 
-# When it is set before Prometheus' client is imported, processes keep their figures in files there.
+# If it is set before Prometheus' client is imported, processes share their metrics in this folder.
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -15,7 +15,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """What is counted."""
+    """The metrics of a server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -49,14 +49,9 @@ class Metrics:
             self.reloads.labels(result)  # shown from the start, as zero
 
     def render(self) -> bytes:
-        """All figures in Prometheus' text format."""
+        """Return all metrics in the text format of Prometheus."""
         if SHARED not in os.environ:
             return generate_latest(self._registry)
         everyone = CollectorRegistry()
         MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
         return generate_latest(everyone)
-
-
-def forget_process(pid: int | None) -> None:
-    """Leave a worker that died out of figures of the moment; what it counted stays counted."""
-    mark_process_dead(pid)  # type: ignore[no-untyped-call]

@@ -1,45 +1,24 @@
-"""Errors that a client meets, all of one shape."""
+"""Errors for clients, all in one format."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import JSONResponse
 
 
+@dataclass(eq=False)
 class Problem(Exception):
-    """A request that cannot be answered: what is wrong, where, and what would be right.
+    """A request that cannot be answered, with the reason and the remedy."""
 
-    Parameters
-    ----------
-    status : int
-        Of HTTP.
-    code : str
-        For programs; does not change.
-    message : str
-        For people. It holds nothing of the machine: no path, no traceback.
-    where : str, optional
-        Part of the request, such as ``features.3``.
-    closes : bool
-        Whether the connection ends with the answer: the rest of the body is not read, or there are
-        too many connections.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        where: str | None = None,
-        *,
-        closes: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.where = where
-        self.closes = closes
+    status: int  # of HTTP
+    code: str  # name of the error, for programs
+    message: str  # sentence for people, without paths and tracebacks
+    where: str | None = None  # part of the request, such as ``features.3``
+    # The connection is closed after the answer, because the rest of the body is not read or there
+    # are too many connections.
+    closes: bool = field(default=False, kw_only=True)
 
     def response(self) -> JSONResponse:
         error: dict[str, Any] = {"code": self.code, "message": self.message, "where": self.where}

@@ -1,31 +1,37 @@
-"""Clients that open connections without end, send headers without end, or take no answers."""
+"""Limits for clients that open many connections, send slowly or do not read answers.
+
+Each connection is an open file, and a process may have only so many.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import resource
+import sys
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from labelry.server.gate import SURPLUS
-from labelry.server.open_files import most_connections
 
 HEADER_SECONDS = 10.0
 HEADER_BYTES = 1 << 16
 STUCK_SECONDS = 30.0
-MOST_PIPELINED = 16  # requests of a connection that wait for the answer to the one before
+MOST_PIPELINED = 16  # requests of a connection that wait for an earlier answer
+
+_OTHERS = 64  # files of a worker beside its connections, such as model, metrics and pipes
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP, in which no client can hold a connection, or memory, by doing nothing.
+    """uvicorn's HTTP protocol with limits, so that idle clients hold no connection or memory.
 
     A clock runs from the beginning of a connection, and from each answer, until the headers of the
     next request are complete; from then on the application has its own. A client that does not take
     its answers for `STUCK_SECONDS` is cut off, also while the connection is to be closed, which
     waits for them to be taken.
 
-    With `limit_concurrency`, connections beyond that many are marked, for `Gate` to turn them away;
-    those within are served. (uvicorn would turn away everyone while there are so many.)
+    With `limit_concurrency`, connections beyond that many are marked, and `Gate` refuses their
+    requests; the others are served. (uvicorn would refuse every request while there are so many.)
     """
 
     _waiting: asyncio.TimerHandle | None = None  # until the headers are complete
@@ -117,3 +123,33 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
+
+
+def most_connections() -> int:
+    """Return the most connections that leave enough files for the rest of the work."""
+    return _limits()[0] - _OTHERS
+
+
+def allow_connections(n: int) -> None:
+    """Raise the limit of this process and of its workers for `n` connections.
+
+    If possible, it leaves room for as many again, so that further clients get an answer. A
+    `ValueError` if the system does not allow so many.
+    """
+    soft, hard = _limits()
+    if n + _OTHERS > hard:
+        raise ValueError(
+            f"max_connections must be at most {hard - _OTHERS}, as this system allows {hard} open "
+            f"files (ulimit -Hn); got {n}"
+        )
+    wanted = min(2 * n + _OTHERS, hard)
+    if soft < wanted:
+        highest = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, highest))
+
+
+def _limits() -> tuple[int, int]:
+    """Return the limit of this process, and how far it can be raised."""
+    found = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (sys.maxsize if n == resource.RLIM_INFINITY else n for n in found)
+    return soft, hard

@@ -1,4 +1,4 @@
-"""Processes and sockets of a server."""
+"""The processes and the socket of a server."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from numba import threading_layer  # type: ignore[attr-defined]
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
 from labelry.errors import LabelryError
 from labelry.server.app import create_app
-from labelry.server.metrics import SHARED, forget_process
-from labelry.server.open_files import allow_connections
-from labelry.server.protocol import GuardedProtocol
+from labelry.server.metrics import SHARED
+from labelry.server.protocol import GuardedProtocol, allow_connections
 from labelry.server.served import load_served
-from labelry.server.settings import Settings
+from labelry.server.settings import ServerSettings
 
-_SILENT_SECONDS = 15  # after which a worker that does not answer its parent is replaced
-_LOOK_SECONDS = 0.1  # how often signals and workers are looked for
-_PAUSE_SECONDS = 5.0  # before a worker that could not load the model is started again
+_SILENT_SECONDS = 15  # without an answer to its parent, after which a worker is replaced
+_LOOK_SECONDS = 0.1  # between checks of signals and workers
+_PAUSE_SECONDS = 5.0  # before a worker that could not load the model ends and is replaced
 
 _LOGGING: dict[str, Any] = {
     "version": 1,
@@ -47,18 +47,13 @@ _LOGGING: dict[str, Any] = {
 
 
 def serve(
-    settings: Settings, host: str, port: int, workers: int, ready: Callable[[str], None]
+    settings: ServerSettings, host: str, port: int, workers: int, ready: Callable[[str], None]
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then end what was begun; `ready` is told the address.
+    """Serve until SIGINT or SIGTERM, then finish the open requests; call `ready` with the address.
 
-    Raises
-    ------
-    ModelError
-        If the model cannot be loaded.
-    ValueError
-        If the address cannot be listened on, or there cannot be so many connections.
-    LabelryError
-        If a worker ends before any of them has loaded the model.
+    A `ModelError` if the model cannot be loaded, a `ValueError` if the address cannot be listened
+    on or there cannot be so many connections, and a `LabelryError` if a worker ends before any of
+    them has loaded the model.
     """
     allow_connections(settings.max_connections)
     with listen(host, port) as listener:
@@ -69,7 +64,7 @@ def serve(
             check_threads()
             _serve_here(_config(app, settings), listener, announce)
             return
-        load_served(settings.model)  # a model that cannot be served is told here, once
+        load_served(settings.model)  # a model that cannot be served is reported once
         check_threads()
         config = _config(partial(_worker, settings), settings, workers=workers, factory=True)
         with tempfile.TemporaryDirectory(prefix="labelry-metrics-") as folder:
@@ -80,8 +75,8 @@ def serve(
 def check_threads() -> None:
     """A `LabelryError` if a kernel ran on threads of numba's own.
 
-    labelry has its own (see docs/architecture.md); numba's simplest layer ends the process when two
-    threads call at once, as they do here while a model is replaced.
+    labelry has its own threads (see docs/architecture.md). numba's simplest layer ends the process
+    if two threads call it at once, as happens here while a model is replaced.
     """
     try:
         layer = threading_layer()
@@ -93,7 +88,7 @@ def check_threads() -> None:
     )
 
 
-def _config(app: Callable[..., Any], settings: Settings, **options: Any) -> uvicorn.Config:
+def _config(app: Callable[..., Any], settings: ServerSettings, **options: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=GuardedProtocol,
@@ -110,7 +105,7 @@ def _config(app: Callable[..., Any], settings: Settings, **options: Any) -> uvic
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that clients can connect to from now on."""
+    """Return a socket that clients can connect to."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
@@ -126,7 +121,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _serve_here(config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]) -> None:
-    # uvicorn raises the signal that ended it once more; here the end was asked for and is no error.
+    # uvicorn raises the signal that ended it again; here this end is not an error.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     _Server(config, ready).run(sockets=[listener])
@@ -143,7 +138,7 @@ class _Server(uvicorn.Server):
 
 
 class _Workers(Multiprocess):
-    """Workers that are waited for until the first of them serves, and replaced from then on."""
+    """Waits until the first worker serves; from then on replaces workers that end."""
 
     def __init__(
         self, config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]
@@ -154,8 +149,8 @@ class _Workers(Multiprocess):
         self._failed: int | None = None  # exit code of a worker that ended before any served
 
     def init_processes(self) -> None:
-        # Ctrl-C reaches the workers as well, and they would print where it met them. They are
-        # ended by this process, which hears of it when they are started.
+        # Ctrl-C also reaches the workers, which would print a traceback. This process ends them;
+        # its own Ctrl-C is blocked while they start.
         resource_tracker.ensure_running()  # or it is started with the first, and lets it through
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -176,12 +171,12 @@ class _Workers(Multiprocess):
             )
 
     def terminate_all(self) -> None:
-        for listener in self.sockets:  # or clients would wait for the last worker to end, in vain
+        for listener in self.sockets:  # so that clients do not wait in vain
             listener.close()
         if self._serving:
             super().terminate_all()
             return
-        for worker in self.processes:  # there is nothing that it could end in good order
+        for worker in self.processes:  # none serves a request yet
             worker.kill()
 
     def keep_subprocess_alive(self) -> None:
@@ -191,7 +186,7 @@ class _Workers(Multiprocess):
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
-            forget_process(pid)
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]  # its counts stay
 
     def _look_for_the_first(self) -> None:
         ended = [worker.exitcode for worker in self.processes if worker.exitcode is not None]
@@ -204,20 +199,20 @@ class _Workers(Multiprocess):
 
 
 def _is_serving(worker: Process) -> bool:
-    """Whether a worker says so at once; one that is importing answers later, and to every ping."""
+    """Return whether a worker answers at once; one that is importing answers all pings later."""
     said = worker.is_ready(timeout=0.1)
     while worker.parent_conn.poll():
         said = worker.parent_conn.recv()
     return said
 
 
-def _worker(settings: Settings) -> FastAPI:
-    """The application of a worker process.
+def _worker(settings: ServerSettings) -> FastAPI:
+    """Return the application of a worker process.
 
-    A worker that replaces a dead one may find a broken model, which its siblings refused. It
-    must not end in the way that makes uvicorn end them all, so it ends in another, after a pause.
+    A worker that replaces a dead one may find a broken model, which the other workers refused. If
+    it raised an error, uvicorn would end all workers, so it exits after a pause.
     """
-    atexit.register(gc.freeze)  # as of the process that starts it: it ends sooner
+    atexit.register(gc.freeze)  # as in its parent, so that it ends sooner
     try:
         app = create_app(settings)
         check_threads()
@@ -225,4 +220,4 @@ def _worker(settings: Settings) -> FastAPI:
     except Exception as error:
         logging.getLogger("labelry.server").error("a worker cannot start: %s", error)
         time.sleep(_PAUSE_SECONDS)
-        os._exit(1)  # at once: a worker that takes its time to end keeps its parent waiting
+        os._exit(1)  # at once, so that its parent does not wait

@@ -1,4 +1,4 @@
-"""What clients send and get, checked; the OpenAPI description is made from these."""
+"""The data that clients send and receive; the OpenAPI description is made from them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pydantic import (
 
 from labelry.server.problems import Problem
 
-MOST_LABELS = 1000  # that a row may be asked for
+MOST_LABELS = 1000  # labels that a request may ask for per row
 
 _FLOAT32 = 3.4028234e38
 _TAGS = ("one", "many", "dense", "sparse", "[key]")  # how an error says which kind of input it read
 
-# The first error of a list or an object ends its reading. Only that one is told, and to collect one
-# for each item of a megabyte took seconds and 800 MB.
+# Reading ends at the first error of a list or an object, the only one that is reported. To collect
+# the errors of a megabyte of items took seconds and 800 MB.
 _FIRST = Field(fail_fast=True)
 
 Number = Annotated[float, Field(ge=-_FLOAT32, le=_FLOAT32, allow_inf_nan=False)]
@@ -81,7 +81,7 @@ class PredictRequest(BaseModel):
         description="A row, or a list of rows. A row is a list of all its values, or an object "
         'of those that are not zero, by column: {"3": 0.5}.',
     )
-    k: int = Field(5, ge=1, le=MOST_LABELS, description="Labels per row, at most.")
+    k: int = Field(5, ge=1, le=MOST_LABELS, description="Most labels per row.")
     threshold: float | None = Field(
         None, allow_inf_nan=False, description="Leave out labels that score less."
     )
@@ -102,32 +102,32 @@ class PredictRequest(BaseModel):
 class Label(BaseModel):
     """A label of the model."""
 
-    id: int = Field(description="Number of the label; another model may number otherwise.")
+    id: int = Field(description="Number of the label; it may differ in another model.")
     label: str | int | float | bool
-    title: str | None = Field(None, description="What it stands for, if the model was told.")
+    title: str | None = Field(None, description="Description of the label, if it has one.")
 
 
 class ScoredLabel(Label):
-    """A label and how well it fits a row; higher is better."""
+    """A label and its score for a row; higher is better."""
 
     score: float
     explanation: dict[str, Any] | None = None
 
 
 class SimilarLabel(Label):
-    """A label and how much it is like another: cosine of their vectors."""
+    """A label and its similarity to another: the cosine of their vectors."""
 
     similarity: float
 
 
 class CountedLabel(Label):
-    """A label and how many rows it was learnt from."""
+    """A label and the number of its training rows."""
 
     rows: int
 
 
 class Word(BaseModel):
-    """A word, or the number of a column, and its weight in the classifiers of a label."""
+    """A word, or the number of a column, and its weight for a label."""
 
     word: str | int
     weight: float
@@ -144,18 +144,18 @@ class LabelsResponse(BaseModel):
     """Labels that match, in the order of their ids."""
 
     labels: list[CountedLabel]
-    more: bool = Field(description="Whether there are further ones: ask with after=last id.")
+    more: bool = Field(description="Whether there are more labels: ask with after=last id.")
 
 
 class SimilarResponse(BaseModel):
-    """The labels most like one, most similar first."""
+    """The labels most similar to one, most similar first."""
 
     label: Label
     similar: list[SimilarLabel]
 
 
 class WordsResponse(BaseModel):
-    """The words that weigh most for a label and against it, strongest first."""
+    """The words with the largest weights for a label and against it, strongest first."""
 
     label: CountedLabel
     supporting: list[Word]
@@ -170,23 +170,25 @@ class Limits(BaseModel):
 
 
 class FailedReload(BaseModel):
+    """The reason why the model in the directory is not the one that answers."""
+
     message: str
     at: float = Field(description="Seconds since 1970.")
 
 
 class ModelResponse(BaseModel):
-    """What is served, and what it can do."""
+    """The model that is served, and what it can do."""
 
     name: str
     model: str = Field(description="Fingerprint.")
     system: str
     labelry_version: str
     input: Literal["text", "features"]
-    features: int | None = Field(description="Of a row; null if rows are texts.")
+    features: int | None = Field(description="Features of a row; null if rows are texts.")
     labels: int
-    rows: int = Field(description="That it was trained on.")
+    rows: int = Field(description="Training rows.")
     scores: Literal["probabilities", "scores"]
-    threshold: float = Field(description="From which on the model itself would give a label.")
+    threshold: float = Field(description="Score from which the model predicts a label.")
     explains: bool
     compares_labels: bool
     has_words: bool
@@ -197,26 +199,26 @@ class ModelResponse(BaseModel):
 
 
 class HealthResponse(BaseModel):
-    """That the process works."""
+    """The state of the process."""
 
     status: str
     model: str | None = Field(None, description="Fingerprint of the model that answers.")
 
 
 class ErrorDetail(BaseModel):
-    code: str = Field(description="For programs.")
-    message: str = Field(description="For people.")
-    where: str | None = Field(description="Part of the request.")
+    code: str = Field(description="Name of the error, for programs.")
+    message: str = Field(description="Sentence for people.")
+    where: str | None = Field(description="Part of the request that is wrong.")
 
 
 class ErrorResponse(BaseModel):
-    """What every error looks like."""
+    """The format of every error."""
 
     error: ErrorDetail
 
 
 def parse_predict(body: bytes) -> PredictRequest:
-    """The request in a body, or a `Problem` that says what is wrong with it."""
+    """Read a request from a body; raises a `Problem` that says what is wrong with it."""
     try:
         return PredictRequest.model_validate_json(body)
     except ValidationError as error:
@@ -224,7 +226,7 @@ def parse_predict(body: bytes) -> PredictRequest:
 
 
 def problem_of(error: Any) -> Problem:
-    """A problem from what pydantic says of the first thing that it does not accept."""
+    """Return the first error of pydantic as a problem."""
     if error["type"] == "json_invalid":
         return Problem(
             400, "invalid_json", f"the body is not JSON: {error['msg'].partition(': ')[2]}"

@@ -1,4 +1,4 @@
-"""A loaded model, with all that answers need of it worked out once."""
+"""A loaded model, and what answers need of it, computed once."""
 
 from __future__ import annotations
 
@@ -14,34 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from labelry import modelfile
-from labelry.estimator import LabelRanker
+from labelry.estimators import load
+from labelry.estimators.base import LabelRanker
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.topk import topk_blocks
-from labelry.server.label_search import LabelSearch
-from labelry.server.label_words import label_words, tree_of
-from labelry.systems import load
+from labelry.ranking.ranker import Explains, HasLabelVectors, ScoresAll, supports
+from labelry.storage import modelfile
 
-Rows: TypeAlias = "list[str] | csr_array"
+Inputs: TypeAlias = "list[str] | csr_array"
 Identity: TypeAlias = tuple[tuple[int, ...] | None, ...]
 
-WIDE = 1000  # labels to filter of a model that cannot score all
+_END = "\0"  # the end of a name in the text of `LabelSearch`
+
+WIDE = 1000  # best labels of a row to filter, if a model cannot score all
 
 
 class Served:
-    """A model that answers requests. It is never changed: a new model is a new `Served`.
-
-    Attributes
-    ----------
-    takes_text : bool
-        Whether rows are texts; otherwise they have `n_features` features.
-    labels : list
-        Name of each label, by its id.
-    titles : list of str, or None
-        What a label's name stands for, where the model was told.
-    scores_all : bool
-        Whether the model can score every label, so that a filter finds any of them.
-    """
+    """A model that answers requests. It is never changed: a new model is a new `Served`."""
 
     def __init__(self, model: LabelRanker, name: str, fingerprint: str) -> None:
         self.model = model
@@ -49,59 +38,53 @@ class Served:
         self.fingerprint = fingerprint
         self.loaded_at = time.time()
         self.takes_text = model.text_features_ is not None
+        # Features of a row; None if rows are texts.
         self.n_features = None if self.takes_text else int(model.n_features_in_)
-        self.labels: list[Any] = model.classes_.tolist()
-        titles = getattr(model, "names_", None)
-        self.titles: list[str] | None = None if titles is None else titles.tolist()
-        self._ids = {str(label): i for i, label in enumerate(self.labels)}
-        self.search = LabelSearch(list(map(self._searched, range(len(self.labels)))))
-        self.can_explain = hasattr(model, "explain")
-        self.can_compare = _has_vectors(model)
-        self.has_words = tree_of(model) is not None
-        self.scores_all = self._warm_up()
+        self.labels: list[Any] = model.classes_.tolist()  # by id
+        # Descriptions of labels by id, "" for one without; None if no label has one.
+        self.titles: list[str] | None = None if model.names_ is None else model.names_.tolist()
+        names = list(map(str, self.labels))
+        self._ids = {name: i for i, name in enumerate(names)}
+        if self.titles is not None:
+            names = [f"{name} {title}" for name, title in zip(names, self.titles, strict=True)]
+        self.search = LabelSearch(names)
+        self.can_explain = supports(model, Explains)
+        self.can_compare = supports(model, HasLabelVectors)
+        self.scores_all = supports(model, ScoresAll)  # so that a filter finds any label
+        self._warm_up()
 
-    def _searched(self, label: int) -> str:
-        name = str(self.labels[label])
-        return name if self.titles is None else f"{name} {self.titles[label]}"
-
-    def _warm_up(self) -> bool:
-        """Predict once, so that no request waits for compilers; whether it scores all labels."""
-        row = self._example()
-        self.topk(row, 5)
-        try:
-            self.model.score_all(row)
-        except NotImplementedError:
-            return False
-        return True
-
-    def _example(self) -> Rows:
+    def _warm_up(self) -> None:
+        """Predict once, so that no request waits for a compiler."""
         features = self.model.text_features_
         if features is not None:
-            return [(features.vocabulary_ or ["a"])[0]]
-        one = np.ones(1, dtype=np.float32), (np.zeros(1, np.int32), np.zeros(1, np.int32))
-        return csr_array(one, shape=(1, self.n_features))
+            row: Inputs = [(features.vocabulary_ or ["a"])[0]]
+        else:
+            row = csr_array(([np.float32(1)], [0], [0, 1]), shape=(1, self.n_features))
+        self.topk(row, 5)
+        if self.scores_all:
+            self.model.score_all(row)
 
     def find(self, label: str | int) -> int | None:
-        """Id of a label, or None."""
+        """Return the id of a label, or None."""
         return self._ids.get(str(label))
 
     def describe(self, label: int) -> dict[str, Any]:
-        """A label as answers show it."""
+        """Return a label as answers show it."""
         shown = {"id": label, "label": self.labels[label]}
         if self.titles is not None:
             shown["title"] = self.titles[label]
         return shown
 
-    def topk(self, rows: Rows, k: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """Ids (-1: none) and scores of the best labels of each row."""
+    def topk(self, rows: Inputs, k: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Return the ids (-1: none) and scores of the best labels of each row."""
         return self.model.topk_ids(rows, k)
 
     def topk_among(
-        self, rows: Rows, k: int, allowed: NDArray[np.int64]
+        self, rows: Inputs, k: int, allowed: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """As `topk`, of the `allowed` ids only.
+        """Return the same for the `allowed` ids only.
 
-        A model that cannot score all labels gives those that are among its best `WIDE`.
+        A model that cannot score all labels finds those among its best `WIDE`.
         """
         k = min(k, len(allowed))
         if self.scores_all:
@@ -119,12 +102,12 @@ class Served:
         return np.where(refused, -1, ids), np.where(refused, np.float32(-np.inf), scores)
 
     def explain(self, row: Any, label: int) -> dict[str, Any]:
-        """What the model says of why a row has a label, as plain data."""
+        """Return the explanation of a label for a row, as plain data."""
         explanation = self.model.explain(row, self.labels[label])
         return {name: _plain(value) for name, value in explanation._asdict().items()}
 
     def similar(self, label: int, k: int) -> list[dict[str, Any]]:
-        """The labels most like one, and how much they are."""
+        """Return the labels most similar to one, with their similarity."""
         V = self._unit_vectors
         cosine = V @ V[label]
         cosine[label] = -np.inf
@@ -133,21 +116,64 @@ class Served:
 
     @cached_property
     def _unit_vectors(self) -> NDArray[np.float32]:
-        """Of all labels; a tree works them out in seconds, so only once."""
+        """The vectors of all labels; a tree takes seconds to compute them."""
         return scaled_rows(self.model.label_vectors())
 
     def words(self, label: int, k: int) -> dict[str, Any]:
-        """The words that weigh most for a label and against it."""
-        return label_words(self.model, label, k)
+        """Return the k features with the largest weights for a label, and the k against it.
+
+        They are those of a row in which every feature is 1. Features are words, or numbers of
+        columns.
+        """
+        features = self.model.text_features_
+        width = self.model.n_features_in_ if features is None else features.n_features_out_
+        every = csr_array(np.ones((1, width), dtype=np.float32))
+        found = self.model.fitted_.contributions(every, label)
+        sides = zip(("supporting", "opposing"), found.strongest(k), strict=True)
+        return {
+            side: [{"word": w, "weight": v} for w, v in found.named(places, features)]
+            for side, places in sides
+        }
 
 
-def n_rows(rows: Rows) -> int:
-    """How many rows."""
-    return len(rows) if isinstance(rows, list) else rows.shape[0]
+class LabelSearch:
+    """Finds labels by a part of their name.
+
+    Holds all names in one text, so that a search of a million takes milliseconds.
+
+    >>> LabelSearch(["Knee pain", "Arm", "Pain"]).find("pain", limit=10)
+    [0, 2]
+    """
+
+    def __init__(self, names: list[str]) -> None:
+        folded = [_folded(name) for name in names]
+        self._text = _END.join(folded)
+        lengths = np.fromiter(map(len, folded), np.int64, len(folded)) + len(_END)
+        self._starts = np.concatenate([[0], np.cumsum(lengths)])  # and one past the last name
+
+    def find(self, query: str, limit: int, after: int = -1) -> list[int]:
+        """Return the first `limit` labels above `after` with `query` in their name, in any case."""
+        query = _folded(query)
+        found: list[int] = []
+        place = int(self._starts[min(after + 1, len(self._starts) - 1)])
+        while len(found) < limit and (place := self._text.find(query, place)) >= 0:
+            label = int(np.searchsorted(self._starts, place, side="right")) - 1
+            found.append(label)
+            place = int(self._starts[label + 1])
+        return found
 
 
-def joined(parts: Sequence[Any]) -> Rows:
-    """The rows of several requests as those of one."""
+def _folded(name: str) -> str:
+    return name.casefold().replace(_END, " ")
+
+
+def n_rows(inputs: Inputs) -> int:
+    """Return the number of rows."""
+    return len(inputs) if isinstance(inputs, list) else inputs.shape[0]
+
+
+def joined(parts: Sequence[Any]) -> Inputs:
+    """Join the rows of several requests."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], list):
@@ -156,22 +182,22 @@ def joined(parts: Sequence[Any]) -> Rows:
 
 
 def load_served(path: Path) -> tuple[Served, Identity]:
-    """Load and warm the model of a directory, and say which state of the directory that is."""
+    """Load and warm up the model of a directory; return it with the identity of the directory."""
     while True:
         before = identity(path)
-        model = load(path).set_params(n_jobs=1)  # processes are what works side by side
+        model = load(path).set_params(n_jobs=1)  # parallel work is done by processes
         fingerprint = fingerprint_of(path)
         if identity(path) == before:  # not replaced meanwhile
             return Served(model, path.resolve().name, fingerprint), before
 
 
 def fingerprint_of(path: Path) -> str:
-    """Differs between models; the same for copies of one."""
+    """Return a checksum that differs between models and is equal for copies."""
     return f"{zlib.crc32((path / modelfile.MODEL).read_bytes()):08x}"
 
 
 def identity(path: Path) -> Identity:
-    """Changes when the model of a directory is replaced, whole or file by file."""
+    """Return a value that changes when a file of the model is replaced."""
     files = (modelfile.MODEL, modelfile.STATE, modelfile.LABELS, modelfile.ARRAYS)
     return tuple(_stamp(path / name) for name in files)
 
@@ -184,14 +210,8 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _has_vectors(model: LabelRanker) -> bool:
-    """Whether `label_vectors` has something to give, without working it out."""
-    own = type(model).label_vectors is not LabelRanker.label_vectors
-    return own or hasattr(model, "label_embedding_")
-
-
 def _plain(value: Any) -> Any:
-    """Data without types of numpy, as JSON wants it; a number that is not finite is None."""
+    """Convert data for JSON: no types of numpy, and None for numbers that are not finite."""
     if isinstance(value, dict):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

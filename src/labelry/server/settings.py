@@ -1,4 +1,4 @@
-"""What a server is told when it starts."""
+"""The settings of a server."""
 
 from __future__ import annotations
 
@@ -9,43 +9,26 @@ from labelry.checks import check_at_least, check_positive
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What to serve, and within which limits.
+class ServerSettings:
+    """The model to serve, and the limits."""
 
-    Attributes
-    ----------
-    model : Path
-        Model directory.
-    api_key : str, optional
-        What a client must show for everything but health and documentation.
-    max_batch : int
-        Most rows of one request, and of one call of the model. Larger: more rows a second under
-        load, and a longer wait for whoever asks for one row behind a full batch.
-    max_body : int
-        Most bytes of a request's body.
-    timeout : float
-        Seconds for a request, of which the client may take as many again to send it.
-    max_connections : int
-        Most connections of a worker; further ones are told to come again, and closed. Larger: more
-        clients at once, and about 20 KB of memory for each.
-    poll : float
-        Seconds between looks at the model directory.
-    """
-
-    model: Path
+    model: Path  # directory
+    # Key that clients must send for everything but health and documentation.
     api_key: str | None = field(default=None, repr=False)
+    # Most rows of one request, and of one call of the model. A larger value answers more rows per
+    # second under load, and a single row behind a full batch waits longer.
     max_batch: int = 256
-    max_body: int = 1 << 20
-    timeout: float = 10.0
+    max_body: int = 1 << 20  # most bytes of a request's body
+    timeout: float = 10.0  # seconds for an answer; to send the request a client has as long again
+    # Most connections of a worker; further ones get a 503 and are closed. Each takes about 20 KB.
     max_connections: int = 1000
-    poll: float = 1.0
+    poll: float = 1.0  # seconds between checks of the model directory
 
     def __post_init__(self) -> None:
-        check_at_least("max_batch", self.max_batch, 1)
-        check_at_least("max_body", self.max_body, 1)
-        check_at_least("max_connections", self.max_connections, 1)
-        check_positive("timeout", self.timeout)
-        check_positive("poll", self.poll)
+        for name in ("max_batch", "max_body", "max_connections"):
+            check_at_least(name, getattr(self, name), 1)
+        for name in ("timeout", "poll"):
+            check_positive(name, getattr(self, name))
         if self.api_key is not None and not self.api_key.isascii():
             raise ValueError("the API key must be of ASCII characters, as HTTP headers are")
         if self.api_key == "":
@@ -53,5 +36,5 @@ class Settings:
 
     @property
     def max_waiting(self) -> int:
-        """Rows that may wait for the model before further requests are turned away."""
+        """Rows that may wait for the model before further requests are refused."""
         return 16 * self.max_batch

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def to_json(tree: Tree, names: Sequence[object] | None = None) -> str:
-    """Nested objects: ``{"children": [...]}``, and ``{"label": 3, "name": "knee"}`` for a leaf.
+    """Nest objects: ``{"children": [...]}``, and ``{"label": 3, "name": "knee"}`` for a leaf.
 
     Examples
     --------
@@ -27,18 +27,16 @@ def to_json(tree: Tree, names: Sequence[object] | None = None) -> str:
     def leaf(y: int) -> dict[str, Any]:
         return {"label": y} if names is None else {"label": y, "name": texts[y]}
 
-    def inner(children: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"children": children}
-
     try:
-        return json.dumps(_fold(tree, leaf, inner), ensure_ascii=False)
+        nested: dict[str, Any] = _fold(tree, leaf, lambda children: {"children": children})
+        return json.dumps(nested, ensure_ascii=False)
     except RecursionError as error:
         depth = tree.depth[-1]
         raise ValueError(f"a tree of depth {depth} is too deep for nested JSON") from error
 
 
 def from_json(text: str) -> Tree:
-    """The tree that `to_json` wrote; names in it are for the reader, the numbers count."""
+    """Return the tree that `to_json` wrote; labels are read by number, not by name."""
     try:
         root = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -63,7 +61,7 @@ def from_json(text: str) -> Tree:
 
 
 def to_newick(tree: Tree, names: Sequence[object] | None = None) -> str:
-    """The notation of programs for phylogenetic trees; label names are quoted where needed.
+    """Return the notation of programs for phylogenetic trees; names are quoted where needed.
 
     Examples
     --------
@@ -77,12 +75,9 @@ def to_newick(tree: Tree, names: Sequence[object] | None = None) -> str:
 def to_graphviz(
     tree: Tree, names: Sequence[object] | None = None, *, max_depth: int | None = None
 ) -> str:
-    """A graph in the DOT language; inner nodes show the number of leaves below them.
+    """Return a graph in the DOT language; inner nodes show the number of leaves below them.
 
-    Parameters
-    ----------
-    max_depth : int, optional
-        Levels below the root that are drawn; all by default.
+    Levels more than `max_depth` below the root are left out.
     """
     texts = _texts(tree, names)
     parent, below = tree.parent.tolist(), tree.n_leaves_below.tolist()
@@ -104,16 +99,9 @@ def text_outline(
     max_depth: int = 2,
     n_names: int = 4,
 ) -> str:
-    """An indented outline: each node with its number of labels and its most frequent ones.
+    """Return an indented outline: the number of labels below each node, and the names of some.
 
-    Parameters
-    ----------
-    counts : array (n_labels,), optional
-        How frequent each label is; without it the first labels of a node are shown.
-    max_depth : int
-        Levels below the root that are shown.
-    n_names : int
-        Labels named for each node.
+    These are the `n_names` most frequent labels by `counts` (n_labels,), otherwise the first ones.
 
     Examples
     --------
@@ -137,7 +125,7 @@ def outline(
     max_depth: int = 2,
     n_names: int = 4,
 ) -> list[tuple[int, int, str]]:
-    """The lines of `text_outline`: number, depth and text of each node, depth first."""
+    """Return the lines of `text_outline`: number, depth and text of each node, depth first."""
     texts = _texts(tree, names)
     frequency = np.zeros(tree.n_labels) if counts is None else np.asarray(counts)
     if frequency.shape != (tree.n_labels,):
@@ -164,7 +152,7 @@ def _texts(tree: Tree, names: Sequence[object] | None) -> list[str]:
 
 
 def _fold(tree: Tree, leaf: Callable[[int], T], inner: Callable[[list[T]], T]) -> T:
-    """The value of the root, from ``leaf(label)`` and ``inner(values of the children)``."""
+    """Return the value of the root, from ``leaf(label)`` and ``inner(values of the children)``."""
     first, label = tree.first_child.tolist(), tree.label.tolist()
     values: list[Any] = [None] * tree.n_nodes
     for s in reversed(range(tree.n_nodes)):  # children come after their parents
@@ -174,7 +162,7 @@ def _fold(tree: Tree, leaf: Callable[[int], T], inner: Callable[[list[T]], T]) -
 
 
 def _n_shown(tree: Tree, max_depth: int | None) -> int:
-    """Nodes of the root's level and `max_depth` more; breadth-first order has them first."""
+    """Return how many nodes are at most `max_depth` below the root: the first ones."""
     if max_depth is not None and max_depth < 0:
         raise ValueError(f"max_depth must be at least 0; got {max_depth}")
     depth = tree.depth
@@ -182,7 +170,7 @@ def _n_shown(tree: Tree, max_depth: int | None) -> int:
 
 
 def _depth_first(tree: Tree, n: int) -> list[int]:
-    """The first n nodes, each followed by those below it."""
+    """Return the first n nodes, each followed by those below it."""
     first = tree.first_child.tolist()
     order, stack = [], [0]
     while stack:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
+from labelry.arrays import I64, Bools
 from labelry.data.cells import bad, shown
 from labelry.data.tables import read_lines
-from labelry.trees.structure import Tree, ranges
+from labelry.trees.structure import Tree, ranges, without_nodes
 
-I64 = NDArray[np.int64]
 Edges = list[tuple[str, str]]  # of a taxonomy: (parent, child)
 
 _MOST_NODES = 20_000_000  # of a joint tree, before labels are looked at
@@ -21,17 +23,8 @@ _MOST_NODES = 20_000_000  # of a joint tree, before labels are looked at
 def read_hierarchy(path: str | Path, *, child_first: bool = False) -> Edges:
     """Read the edges (parent, child) of a taxonomy from lines of two names.
 
-    The names are separated by a tab, or else by blanks. The file may be compressed.
-
-    Parameters
-    ----------
-    child_first : bool
-        Whether lines are ``child parent`` in place of ``parent child``.
-
-    Raises
-    ------
-    DataError
-        Names the file and the line of what is not two different names.
+    The names are separated by a tab, or else by blanks; the child is the first one with
+    `child_first`. The file may be compressed. A DataError names a line that is something else.
     """
     edges = []
     for number, line in read_lines(path):
@@ -49,18 +42,14 @@ def read_hierarchy(path: str | Path, *, child_first: bool = False) -> Edges:
 def hierarchy_tree(
     edges: Iterable[tuple[str, str]], names: Sequence[str], *, joint: bool = False
 ) -> Tree:
-    """The label tree of a taxonomy, a tree or a directed acyclic graph.
+    """Return the label tree of a taxonomy, a tree or a directed acyclic graph.
 
     A label that is an inner node of the taxonomy gets a leaf of its own below that node. Labels
     that the taxonomy does not know go into one more node below the root. Branches without
-    labels are left out, and chains of single children are contracted.
+    labels are left out, and chains of single children are contracted. There may be several roots.
 
     Parameters
     ----------
-    edges : pairs (parent, child) of names
-        See `read_hierarchy`. There may be several roots.
-    names : sequence of str
-        The name of each label in the taxonomy.
     joint : bool
         Whether a node with several parents goes below each of them; otherwise it goes below the
         first one named. A graph with very many paths gives a very large joint tree.
@@ -94,49 +83,36 @@ def hierarchy_tree(
 
 
 def _distinct(pairs: I64) -> I64:
-    """The pairs without repetitions, in the order of their first appearance."""
+    """Return the pairs without repetitions, in the order of their first appearance."""
     _, first = np.unique(pairs, axis=0, return_index=True)
     return pairs[np.sort(first)]
 
 
 def _children(parent: I64, child: I64, n: int) -> tuple[I64, I64]:
-    """The children of node i are ``below[ptr[i] : ptr[i + 1]]``."""
+    """Return (ptr, below): the children of node i are ``below[ptr[i] : ptr[i + 1]]``."""
     order = np.argsort(parent, kind="stable")
     return np.searchsorted(parent[order], np.arange(n + 1)), child[order]
 
 
 def _check_acyclic(parent: I64, child: I64, names: Sequence[str]) -> None:
-    """Take away nodes without parents until none is left; what is left has a cycle."""
-    ptr, below = _children(parent, child, len(names))
-    n_parents = np.bincount(child, minlength=len(names))
-    free = np.flatnonzero(n_parents == 0)
-    while len(free):
-        n_parents[free] = -1  # taken away
-        freed = below[ranges(ptr[free], ptr[free + 1])]
-        np.subtract.at(n_parents, freed, 1)
-        free = np.unique(freed[n_parents[freed] == 0])
-    left = n_parents > 0
-    if not left.any():
+    """Raise a ValueError that names a cycle, if there is one: a component of several nodes."""
+    n = len(names)
+    graph = csr_array((np.ones(len(parent)), (parent, child)), shape=(n, n))
+    if (parent != child).all() and connected_components(graph, connection="strong")[0] == n:
         return
-    # Every node that is left has a parent that is left: climbing must come back somewhere.
-    inside = left[parent] & left[child]
-    above = dict(zip(child[inside].tolist(), parent[inside].tolist(), strict=True))
-    path = [next(iter(above))]
-    seen: dict[int, int] = {}
-    while path[-1] not in seen:
-        seen[path[-1]] = len(path) - 1
-        path.append(above[path[-1]])
-    cycle = [names[i] for i in reversed(path[seen[path[-1]] :])]
-    raise ValueError(f"the hierarchy has a cycle: {_chain(cycle)}")
-
-
-def _chain(names: list[str]) -> str:
-    parts = names if len(names) <= 8 else [*names[:4], "...", *names[-3:]]
-    return " > ".join(parts)
+    parents: dict[int, list[int]] = {}
+    for above, below in zip(parent.tolist(), child.tolist(), strict=True):
+        parents.setdefault(below, []).append(above)
+    try:
+        TopologicalSorter(parents).prepare()
+    except CycleError as error:
+        cycle = [names[i] for i in error.args[1]]
+        shown_names = cycle if len(cycle) <= 8 else [*cycle[:4], "...", *cycle[-3:]]
+        raise ValueError(f"the hierarchy has a cycle: {' > '.join(shown_names)}") from None
 
 
 def _unfold(parent: I64, child: I64, n: int) -> tuple[I64, I64]:
-    """Parents and graph nodes of the tree that has a node for each path from the root.
+    """Return parents and graph nodes of the tree that has a node for each path from the root.
 
     Above several roots, or none, tree node 0 is a root of no graph node (-1).
     """
@@ -160,7 +136,7 @@ def _unfold(parent: I64, child: I64, n: int) -> tuple[I64, I64]:
 
 
 def _labelled(parent: I64, label: I64, unknown: I64, n_labels: int) -> Tree:
-    """The tree of these nodes, in breadth-first order, with all labels in leaves."""
+    """Return the tree of these nodes, in breadth-first order, with all labels in leaves."""
     n = len(parent)
     # Labels of inner nodes get a leaf below; those the taxonomy does not know get a node.
     is_inner = np.bincount(parent[1:], minlength=n) > 0
@@ -170,14 +146,13 @@ def _labelled(parent: I64, label: I64, unknown: I64, n_labels: int) -> Tree:
     label = np.concatenate([np.where(is_inner, -1, label), label[own], extra - 1, unknown])
     while True:
         n = len(parent)
-        keep = _useful(parent, label)
-        parent, label = _without(parent, label, keep)
+        parent, label = without_nodes(parent, label, _useful(parent, label))
         if len(parent) == n:
             return Tree.from_parents(parent, label, n_labels)
 
 
-def _useful(parent: I64, label: I64) -> NDArray[np.bool_]:
-    """Nodes that stay: no empty branch, no second leaf of a label, no single child's parent."""
+def _useful(parent: I64, label: I64) -> Bools:
+    """Mark nodes that stay: no empty branch, second leaf of a label, or parent of one child."""
     n = len(parent)
     n_children = np.bincount(parent[1:], minlength=n)
     is_leaf = label >= 0
@@ -191,13 +166,3 @@ def _useful(parent: I64, label: I64) -> NDArray[np.bool_]:
         only = np.flatnonzero(parent == 0)
         keep[only] = is_leaf[only]
     return keep
-
-
-def _without(parent: I64, label: I64, keep: NDArray[np.bool_]) -> tuple[I64, I64]:
-    """The tree without some nodes; their children go to the nearest ancestor that stays."""
-    up = parent.copy()
-    while len(lost := np.flatnonzero(~keep[up] & (up >= 0))):
-        up[lost] = up[up[lost]]
-    number = np.cumsum(keep) - 1
-    up = up[keep]
-    return np.where(up >= 0, number[up], -1), label[keep]

@@ -7,24 +7,26 @@ and the learners differ in how they cut.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isqrt
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.arrays import F32, I64, Bools, Ints
+from labelry.linalg.balanced_clusters import Sets, even_cuts, sparse_products, split_sets
 from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.spectral import affinity_eigenpairs
 from labelry.linalg.topk import topk_blocks
 from labelry.progress import phase
-from labelry.trees.cluster import Sets, even_cuts, sparse_products, split_sets
-from labelry.trees.structure import Tree
+from labelry.trees.structure import Tree, without_nodes
 
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
 Split = Callable[[Sets, I64], Sets]  # cuts set s into n_parts[s] sets
 
 _CLOSE = 0.9  # of the cosine to its own cluster: nearer than that, a label gets a copy
+_BALANCE = 2.0  # most that sizes of sibling sets differ by, in each round
+_TWO_ROUNDS = 16  # parts from which they are found in two rounds
 
 
 def random_tree(
@@ -35,10 +37,7 @@ def random_tree(
     max_leaf_size: int | None = None,
     rng: np.random.Generator,
 ) -> Tree:
-    """A tree of even sets of labels taken by chance: what a learnt tree has to beat.
-
-    Parameters are those of `balanced_tree`.
-    """
+    """Return a tree of random sets of equal sizes; parameters are those of `balanced_tree`."""
     shuffled = rng.permutation(n_labels)
 
     def split(sets: Sets, n_parts: I64) -> Sets:
@@ -58,16 +57,16 @@ def balanced_tree(
     rng: np.random.Generator,
     n_jobs: int | None = None,
 ) -> Tree:
-    """A tree of clusters of similar label vectors: recursive spherical k-means of bounded sizes.
+    """Return a tree of clusters of similar label vectors: recursive k-means of bounded sizes.
 
     Each level costs O(n_labels k branching) time and n_labels x branching floats, and `copies`
     O(n_labels k) time for each bottom cluster.
 
+    V (n_labels, k) has a vector for each label: its row of an embedding, or the mean of its rows of
+    features. Only directions count. Labels with a vector of zeros go where there is room.
+
     Parameters
     ----------
-    V : array or sparse matrix (n_labels, k)
-        A vector for each label: its row of an embedding, or the mean of its rows of features.
-        Only directions count. Labels with a vector of zeros go where there is room.
     branching : int
         Most parts a set is cut into. Larger is a shallower tree: more accurate, slower to search.
     depth : int, optional
@@ -81,8 +80,6 @@ def balanced_tree(
     copies : int
         Most further leaves of a label, in other bottom clusters that are about as close to it
         as its own (a joint tree). Larger forgives more errors and makes the tree larger.
-    n_jobs : int, optional
-        Threads; all cores when None.
 
     Examples
     --------
@@ -113,18 +110,11 @@ def spectral_tree(
     rng: np.random.Generator,
     n_jobs: int | None = None,
 ) -> Tree:
-    """A tree of labels that are confused with one another (Algorithm 2): recursive spectral cuts.
+    """Return a tree of labels that are confused (Algorithm 2): recursive spectral cuts.
 
-    Parameters
-    ----------
-    A : sparse or dense matrix (n_labels, n_labels)
-        Symmetric affinities, not negative; see `confusion`.
-    branching, depth, max_leaf_size, balance, n_jobs
-        As for `balanced_tree`.
-
-    Notes
-    -----
-    The paper's spectral clustering leaves balance to chance; here k-means keeps it.
+    A (n_labels, n_labels) has symmetric affinities that are not negative; see
+    `labelry.ranking.confusion`. The other parameters are those of `balanced_tree`. The paper's
+    spectral clustering leaves balance to chance; here k-means keeps it.
 
     References
     ----------
@@ -151,49 +141,8 @@ def spectral_tree(
     return _grow(np.arange(len(V)), split, branching, depth, max_leaf_size)
 
 
-def confusion(Y: csr_array, predicted: ArrayLike) -> csr_array:
-    """The affinities A = (C + C') / 2 of Algorithm 2, with zero diagonal, (n_labels, n_labels).
-
-    C_ij counts the rows that have label i and for which label j is predicted. Rows of several
-    labels count for each.
-
-    Parameters
-    ----------
-    Y : csr_array (n_rows, n_labels)
-        Held-out rows.
-    predicted : integers (n_rows,)
-        The best label of each row; -1 for none.
-
-    Examples
-    --------
-    >>> Y = csr_array(np.eye(3)[[0, 0, 1]])
-    >>> confusion(Y, [1, 0, -1]).toarray().tolist()
-    [[0.0, 0.5, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    """
-    best = np.asarray(predicted)
-    n_rows, n_labels = Y.shape
-    if best.shape != (n_rows,):
-        raise ValueError(f"predicted must have shape ({n_rows},), one per row; got {best.shape}")
-    if n_rows and not -1 <= best.min() <= best.max() < n_labels:
-        raise ValueError(
-            f"predicted must be between -1 and {n_labels - 1}; got {best.min()} to {best.max()}"
-        )
-    rows = np.flatnonzero(best >= 0)
-    ones = np.ones(len(rows), dtype=np.float32)
-    P = csr_array((ones, (rows, best[rows])), shape=Y.shape)
-    C = (Y != 0).astype(np.float32).T @ P
-    A = csr_array((C + C.T) / 2)
-    A.setdiag(0)
-    A.eliminate_zeros()
-    return A
-
-
 def _grow(
-    labels: I64,
-    split: Split,
-    branching: int,
-    depth: int | None,
-    max_leaf_size: int | None,
+    labels: I64, split: Split, branching: int, depth: int | None, max_leaf_size: int | None
 ) -> Tree:
     """Cut sets of labels level by level, until they are small or the tree is deep enough."""
     limit = branching if max_leaf_size is None else max_leaf_size
@@ -225,7 +174,7 @@ def _grow(
 
 
 def _joint(tree: Tree, V: Matrix, copies: int, n_jobs: int) -> Tree:
-    """The tree with more leaves: each label also in the bottom clusters nearest to it."""
+    """Return the tree with more leaves: each label also in the bottom clusters nearest to it."""
     parent, leaves = tree.parent, tree.leaves().nodes
     clusters, own = np.unique(parent[leaves], return_inverse=True)  # own: of each label
     if len(clusters) < 2:
@@ -290,3 +239,68 @@ def _check_shape(n_labels: int, branching: int, depth: int | None, max_leaf_size
         raise ValueError(f"depth must be at least 1, or None; got {depth}")
     if max_leaf_size < 1:
         raise ValueError(f"max_leaf_size must be at least 1; got {max_leaf_size}")
+
+
+def shallow_tree(
+    V: object,
+    *,
+    branching: int,
+    depth: int,
+    copies: int = 0,
+    alone: Bools | None = None,
+    rng: np.random.Generator,
+    n_jobs: int | None = None,
+) -> Tree:
+    """Return a tree of clusters of similar label vectors, of few levels that branch widely.
+
+    The time of k-means grows with the number of parts. So a set is cut into the root of
+    `branching` parts, each of these likewise, and the level between is left out of the tree: as
+    good, and a fraction of the time.
+
+    Parameters are those of `balanced_tree`; `branching` is rounded down to a square from 16. Labels
+    that are `alone` (n_labels,) are in no cluster: their leaves are children of the root.
+
+    Examples
+    --------
+    >>> tree = shallow_tree(np.eye(100), branching=16, depth=2, rng=np.random.default_rng(0))
+    >>> int(tree.first_child[1] - tree.first_child[0]), int(tree.depth[-1])
+    (16, 2)
+    """
+    if alone is not None and alone.all():
+        depth = 1
+    elif alone is not None and alone.any():
+        clustered = np.flatnonzero(~alone)
+        shape: dict[str, Any] = {"branching": branching, "depth": depth, "copies": copies}
+        tree = shallow_tree(as_matrix(V)[clustered], **shape, rng=rng, n_jobs=n_jobs)
+        return _with_leaves(tree, clustered, np.flatnonzero(alone))
+    rounds = 1 if branching < _TWO_ROUNDS or depth == 1 else 2
+    tree = balanced_tree(
+        V,
+        branching=branching if rounds == 1 else isqrt(branching),
+        depth=rounds * (depth - 1) + 1,
+        balance=_BALANCE,
+        copies=copies,
+        rng=rng,
+        n_jobs=n_jobs,
+    )
+    if rounds == 1:
+        return tree
+    keep = (tree.label >= 0) | (tree.depth % 2 == 0)
+    return Tree.from_parents(*without_nodes(tree.parent, tree.label, keep), tree.n_labels)
+
+
+def side_by_side(trees: list[Tree]) -> Tree:
+    """Return one joint tree: a new root whose children are the roots of `trees`, in their order."""
+    start = 1 + np.cumsum([0] + [tree.n_nodes for tree in trees])
+    parents = [np.where(t.parent < 0, 0, t.parent + s) for t, s in zip(trees, start, strict=False)]
+    labels = [np.array([-1]), *(tree.label for tree in trees)]
+    return Tree.from_parents(
+        np.concatenate([[-1], *parents]), np.concatenate(labels), trees[0].n_labels
+    )
+
+
+def _with_leaves(tree: Tree, labels: Ints, more: Ints) -> Tree:
+    """Return the tree with its labels named anew, and with leaves of more below the root."""
+    parent = np.concatenate([tree.parent, np.zeros(len(more), dtype=np.int32)])
+    label = np.where(tree.label < 0, -1, labels[tree.label])
+    return Tree.from_parents(parent, np.concatenate([label, more]), len(labels) + len(more))

@@ -16,7 +16,7 @@ Babbar, Schoelkopf: DiSMEC, 2017 (pruning).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
@@ -26,9 +26,10 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.arrays import F32, I32, Bools, Ints
 from labelry.linalg import dual_descent
 from labelry.linalg.block_descent import Group, train_by_blocks
-from labelry.linalg.dual_descent import Loss, begun, bounds_of_blocks, descend_blocks
+from labelry.linalg.dual_descent import Loss, Problem, begun, bounds_of_blocks, descend_blocks
 from labelry.linalg.lanes import LANES, aligned_lanes
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import spans, stream
@@ -39,10 +40,6 @@ from labelry.trees.sparse_weights import Chunk, PackedWeights, join_chunks, pack
 from labelry.trees.structure import Tree
 from labelry.trees.train import reach
 
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-Ints = NDArray[np.integer]
 Entries: TypeAlias = tuple[I32, I32, F32]  # feature, child and weight
 
 _WORK = 1 << 20  # nonzeros times groups of children of a task: nodes with more are split
@@ -56,49 +53,53 @@ _OF_SETS = np.float32(0.875)  # of the margin of a set of labels that its score 
 _NO_ROWS = -1.0  # intercept of a child that no row has: what others tend to on foreign rows
 
 
+class Training(NamedTuple):
+    """How to train the classifiers of a tree.
+
+    The logistic loss is of four times the margin, so that margins of both losses mean the same. C
+    is the weight of the losses against the regulariser for a node of 400 rows; with more it is
+    less, by the fourth root, and at a root two fifths of it (of several somewhat more). Weights of
+    at most `prune` are dropped, and the others rounded to one byte; with 0 they stay as they are.
+    """
+
+    loss: Loss = "squared_hinge"
+    C: float = 1.25
+    prune: float = 0.1
+    tolerance: float = 0.1  # projected gradient at which a classifier is done
+    max_sweeps: int = 20
+    rounds: int | None = None  # as of `labelry.linalg.dual_descent.Sweeps`
+
+
+class Again(NamedTuple):
+    """Weights of a tree, and the nodes (n_nodes,) whose classifiers are trained once more."""
+
+    weights: PackedWeights
+    chosen: Bools
+
+    def entries(self, tree: Tree, node: int) -> Entries:
+        """Return the weights of a node that stay: those of its other children."""
+        feature, child, weight = self.weights.entries(node)
+        stays = ~self.chosen[tree.first_child[node] + child]
+        return feature[stays].astype(np.int32), child[stays].astype(np.int32), weight[stays]
+
+
 def train_linear(
     rows: Rows,
     tree: Tree,
     roots: I32,
+    how: Training,
     *,
-    loss: Loss = "squared_hinge",
-    C: float = 1.25,
-    prune: float = 0.1,
-    tolerance: float = 0.1,
-    max_sweeps: int = 20,
-    rounds: int | None = None,
     again: Again | None = None,
     rng: np.random.Generator,
-    n_jobs: int = 1,
 ) -> PackedWeights:
-    """The weights of all nodes below these roots; each root is reached by all rows.
+    """Return the weights of all nodes below these roots; each root is reached by all rows.
 
     Time: for each node the nonzeros of its rows, times its children, times the sweeps. Memory:
     the weights that are left twice, and for each thread the rows of a node and 64 bytes for each
     of their features. Rows that are not in memory are gathered for as many nodes at a time as
     have room, on a cluster on the workers; a node whose own rows have none, and every root, is
     trained by blocks from a temporary file, on a cluster some of its children on each worker.
-
-    Parameters
-    ----------
-    loss : {"squared_hinge", "logistic"}
-        The second of four times the margin, so that margins of both mean the same.
-    C : float
-        Weight of the losses against the regulariser for a node of 400 rows; with more it is less,
-        by the fourth root, and at a root two fifths of it (of several somewhat more). Larger fits
-        the rows more closely.
-    prune : float
-        Weights of at most this absolute value are dropped, and the others rounded to one byte;
-        larger is smaller and faster. With 0 they stay as they are.
-    tolerance, max_sweeps
-        As for `OneVsRest`.
-    rounds : int, optional
-        As of `labelry.linalg.dual_descent.Sweeps`.
-    again : Again, optional
-        What there is already, and which classifiers are to be trained again.
     """
-    root_C = C * (_ROOT_SHARE if len(roots) == 1 else _ROOT_SHARE_OF_SEVERAL)
-    settings = _Settings(loss, C, root_C, tolerance, max_sweeps, rounds, np.float32(prune))
     inner = np.flatnonzero(tree.label < 0)
     nodes = inner[np.searchsorted(inner, roots[0]) :]  # not the root above several
     bias = np.full(tree.n_nodes, _NO_ROWS, dtype=np.float32)
@@ -108,62 +109,65 @@ def train_linear(
         bias[~chosen] = again.weights.bias[~chosen]
     chunks: dict[int, Chunk] = {}
     parts: list[_Part] = []
+    plan = _Plan(tree, len(roots), int(roots[-1]), chosen, how)
     trainer: _Trainer | _StreamedTrainer
     if isinstance(rows, StreamedRows):
-        trainer = _StreamedTrainer(rows, tree, roots, settings, chosen)
+        trainer = _StreamedTrainer(rows, plan)
     else:
         X, Y = rows.gathered("X", "Y")
-        trainer = _Trainer(X, Y, tree, roots, settings, chosen)
+        trainer = _Trainer(X, Y, plan)
     trained = np.intersect1d(nodes, tree.parent[np.flatnonzero(chosen)])
     seeds = rng.integers(1, 2**31, size=len(trained))
     share = np.where(tree.label < 0, _OF_SETS, np.float32(1))
     with phase("training nodes", len(trained), "nodes") as advance:
-        for part in trainer.train(trained, seeds, n_jobs):
+        for part in trainer.train(trained, seeds, rows.n_jobs):
             bias[part.children] = share[part.children] * part.bias
             parts.append(part)
             if part.last:
                 first = tree.first_child[part.node]
                 stay = [] if again is None else [again.entries(tree, part.node)]
                 new = [(p.feature, p.child, share[first + p.child] * p.weight) for p in parts]
-                entries = _joined([*stay, *new])
-                chunks[part.node] = pack_chunk(*entries, rows.n_features)
+                chunks[part.node] = pack_chunk(*_joined([*stay, *new]), rows.n_features)
                 parts = []
                 advance(1)
     if again is not None:
         for node in np.setdiff1d(nodes, trained).tolist():
             chunks[node] = pack_chunk(*again.entries(tree, node), rows.n_features)
-    return join_chunks(tree, chunks, bias, rows.n_features, exact=prune == 0)
+    return join_chunks(tree, chunks, bias, rows.n_features, exact=how.prune == 0)
 
 
-class Again(NamedTuple):
-    """Weights of a tree, and the nodes (n_nodes,) whose classifiers are trained once more."""
+class _Plan(NamedTuple):
+    """What is to be trained: the chosen nodes (n_nodes,) of a tree, and how."""
 
-    weights: PackedWeights
-    chosen: NDArray[np.bool_]
+    tree: Tree
+    n_roots: int
+    last_root: int
+    chosen: Bools
+    how: Training
 
-    def entries(self, tree: Tree, node: int) -> Entries:
-        """The weights of a node that stay: those of its other children."""
-        feature, child, weight = self.weights.entries(node)
-        stays = ~self.chosen[tree.first_child[node] + child]
-        return feature[stays].astype(np.int32), child[stays].astype(np.int32), weight[stays]
+    def is_root(self, node: int) -> bool:
+        return node <= self.last_root  # the root above several is not trained
 
+    def children(self, node: int, n_rows: NDArray[Any]) -> I32:
+        """Return the chosen children of a node that have rows, counted from its first.
 
-class _Settings(NamedTuple):
-    loss: Loss
-    C: float
-    root_C: float
-    tolerance: float
-    max_sweeps: int
-    rounds: int | None
-    prune: np.float32
+        Children of like frequency take a like number of sweeps, so they are put in one group.
+        """
+        part = slice(self.tree.first_child[node], self.tree.first_child[node + 1])
+        n_rows = n_rows[part] * self.chosen[part]
+        order = np.argsort(-n_rows, kind="stable")
+        return order[: np.count_nonzero(n_rows)].astype(np.int32)
 
-    def scaled_loss(self, is_root: bool, n_rows: int) -> tuple[float, np.float32]:
-        """C of a node for `dual_descent`, and what its weights are to be multiplied by.
+    def scaled_loss(self, node: int, n_rows: int) -> tuple[float, np.float32]:
+        """Return C of a node for `dual_descent`, and the factor on its weights.
 
         With v = 4w the logistic objective is 1/32 ||v||^2 + C sum_i log(1 + exp(-y_i v'x_i)).
         """
-        C = self.root_C if is_root else self.C * (_ROWS_OF_C / max(n_rows, 1)) ** _POWER_OF_ROWS
-        if self.loss == "logistic":
+        if self.is_root(node):
+            C = self.how.C * (_ROOT_SHARE if self.n_roots == 1 else _ROOT_SHARE_OF_SEVERAL)
+        else:
+            C = self.how.C * (_ROWS_OF_C / max(n_rows, 1)) ** _POWER_OF_ROWS
+        if self.how.loss == "logistic":
             return float(SHARPNESS) ** 2 * C, 1 / SHARPNESS
         return C, np.float32(1)
 
@@ -192,29 +196,19 @@ class _Task(NamedTuple):
 class _Trainer:
     """Trains nodes whose rows are in memory."""
 
-    def __init__(
-        self,
-        X: Matrix,
-        Y: csr_array,
-        tree: Tree,
-        roots: I32,
-        settings: _Settings,
-        chosen: NDArray[np.bool_],
-    ) -> None:
-        self._X = csr_array(X)
+    def __init__(self, X: Matrix, Y: csr_array, plan: _Plan) -> None:
+        self._X, self._plan = csr_array(X), plan
         self._energy = dual_descent.row_energies(self._X.indptr, self._X.data)
-        self._tree, self._roots = tree, set(roots.tolist())
-        self._rows_of = reach(tree, Y)
+        self._rows_of = reach(plan.tree, Y)
         self._all = np.arange(X.shape[0], dtype=np.int32)
-        self._settings, self._chosen = settings, chosen
 
     def train(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
-        """The weights of these nodes, in their order."""
+        """Yield the weights of these nodes, in their order."""
         batches = stream(self._train_some, self._batches(nodes, seeds), n_jobs)
         return chain.from_iterable(batches)
 
     def _batches(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[list[_Task]]]:
-        """Tasks of small nodes together: to hand one over takes as long as to train some."""
+        """Yield tasks; starting one costs about as much as a small node, so these share one."""
         batch: list[_Task] = []
         total = 0
         for work, task in self._tasks(nodes, seeds):
@@ -229,12 +223,10 @@ class _Trainer:
         return [self._train(task) for task in batch]
 
     def _tasks(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[int, _Task]]:
-        """Nodes with those of their children to be trained, after the work; large ones in parts."""
-        n_rows = np.diff(self._rows_of.indptr) * self._chosen
-        n_features = np.diff(self._X.indptr)
+        """Yield the work and the children of each node; large nodes come in parts."""
+        n_rows, n_features = np.diff(self._rows_of.indptr), np.diff(self._X.indptr)
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
-            first, end = self._tree.first_child[node], self._tree.first_child[node + 1]
-            children = first + _by_frequency(n_rows[first:end])
+            children = self._plan.tree.first_child[node] + self._plan.children(node, n_rows)
             work = int(n_features[self._rows(node)].sum()) + 1
             step = LANES * max(1, _WORK // work)
             for start in range(0, max(len(children), 1), step):
@@ -245,24 +237,26 @@ class _Trainer:
     def _train(self, task: _Task) -> _Part:
         """Train some children of a node."""
         node, children, seed, last = task
-        loss, _, _, tolerance, max_sweeps, rounds, prune = self._settings
+        loss, _, prune, tolerance, max_sweeps, rounds = self._plan.how
         rows, rows_of = self._rows(node), self._rows_of
-        C, scale = self._settings.scaled_loss(node in self._roots, len(rows))
+        C, scale = self._plan.scaled_loss(node, len(rows))
+        first_child = np.int32(self._plan.tree.first_child[node])
         found = train_children(
             *self._local(rows), self._energy[rows], rows,
-            rows_of.indptr, rows_of.indices, children, np.int32(self._tree.first_child[node]),
+            rows_of.indptr, rows_of.indices, children, first_child,
             loss == "squared_hinge", dual_descent.starting_alpha(loss, 1, C), C, tolerance,
-            max_sweeps, rounds or dual_descent.NO_END, seed, dual_descent.BLOCK, scale, prune,
+            max_sweeps, rounds or dual_descent.NO_END, seed, dual_descent.BLOCK, scale,
+            np.float32(prune),
         )  # fmt: skip
         return _Part(*found[:3], children, found[3], node, last)
 
     def _rows(self, node: int) -> I32:
-        if node in self._roots:
+        if self._plan.is_root(node):
             return self._all
         return self._rows_of.indices[self._rows_of.indptr[node] : self._rows_of.indptr[node + 1]]
 
     def _local(self, rows: I32) -> tuple[Ints, I32, F32, I32]:
-        """CSR arrays of some rows, with their features numbered anew; and those features."""
+        """Return CSR arrays of some rows, with their features numbered anew; and those features."""
         X = self._X
         if len(rows) == X.shape[0]:
             return X.indptr, X.indices, X.data, np.arange(X.shape[1], dtype=np.int32)
@@ -272,30 +266,20 @@ class _Trainer:
 class _StreamedTrainer:
     """Trains nodes whose rows are more than memory holds, or on a cluster."""
 
-    def __init__(
-        self,
-        rows: StreamedRows,
-        tree: Tree,
-        roots: I32,
-        settings: _Settings,
-        chosen: NDArray[np.bool_],
-    ) -> None:
+    def __init__(self, rows: StreamedRows, plan: _Plan) -> None:
         rows.require(
             2 * min(8 * dual_descent.BLOCK, rows.n_bytes) + 4 * LANES * (rows.n_features + 1),
             f"training on a block of rows, with weights for {rows.n_features:,} features,",
             "give more memory, or fewer features",
         )
-        self._rows, self._tree, self._roots, self._settings = rows, tree, roots, settings
-        self._chosen = chosen
-        self._room = rows.room(_SHARE)
-        n = (tree.n_nodes,)
-        self._n_rows, self._n_bytes = rows.reduce(
-            _size_adder(tree.label_sets), n, n, dtype=np.float64
-        )
+        self._rows, self._plan, self._room = rows, plan, rows.room(_SHARE)
+        self._label_sets, n = plan.tree.label_sets, (plan.tree.n_nodes,)
+        add = partial(_add_sizes, self._label_sets)
+        self._n_rows, self._n_bytes = rows.reduce(add, n, n, dtype=np.float64)
 
     def train(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
-        """The weights of these nodes: first those of many rows, the roots among them."""
-        large = np.isin(nodes, self._roots) | (self._n_bytes[nodes] > self._room)
+        """Yield the weights of these nodes: first those of many rows, the roots among them."""
+        large = (nodes <= self._plan.last_root) | (self._n_bytes[nodes] > self._room)
         found = chain(
             self._by_blocks(nodes[large], seeds[large], n_jobs),
             self._gathered(nodes[~large], seeds[~large], n_jobs),
@@ -304,15 +288,13 @@ class _StreamedTrainer:
 
     def _gathered(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
         """Train nodes whose rows are gathered."""
-        tree, roots, settings, chosen = self._tree, self._roots, self._settings, self._chosen
-        label_sets = tree.label_sets
+        plan, label_sets = self._plan, self._label_sets
 
         def reach_some(block: Block, parts: Parts) -> NDArray[np.intp]:
             return np.flatnonzero(block.side("Y") @ _labels_below(label_sets, nodes[parts]))
 
         def train(X: Matrix, Y: csr_array, parts: Parts, n_jobs: int) -> Iterator[_Part]:
-            trainer = _Trainer(X, Y, tree, roots, settings, chosen)
-            return trainer.train(nodes[parts], seeds[parts], n_jobs)
+            return _Trainer(X, Y, plan).train(nodes[parts], seeds[parts], n_jobs)
 
         n_bytes = self._n_bytes[nodes]
         return self._rows.map_parts(train, reach_some, n_bytes, room=self._room, n_jobs=n_jobs)
@@ -321,33 +303,30 @@ class _StreamedTrainer:
         """Train nodes by blocks of their rows; on a cluster, each worker some children."""
         tasks = []
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
-            first, end = self._tree.first_child[node], self._tree.first_child[node + 1]
-            places = _by_frequency(self._n_rows[first:end] * self._chosen[first:end])
+            places = self._plan.children(node, self._n_rows)
             for a, b in spans(-(-len(places) // LANES), max(1, self._rows.n_workers)):
                 last = b * LANES >= len(places)
-                some = places[a * LANES : b * LANES]
-                tasks.append((node, some, int(self._n_rows[node]), seed, last))
-        train = partial(_train_by_blocks, self._tree, self._roots, self._settings, self._room)
+                some = _Task(node, places[a * LANES : b * LANES], seed, last)
+                tasks.append((*some, int(self._n_rows[node])))
+        train = partial(_train_by_blocks, self._plan, self._room)
         return self._rows.map_tasks(train, tasks, n_jobs=n_jobs)
 
 
 def _train_by_blocks(
-    tree: Tree,
-    roots: I32,
-    settings: _Settings,
+    plan: _Plan,
     room: int,
     rows: Rows,
     node: int,
     places: I32,
-    n_rows: int,
     seed: int,
     last: bool,
+    n_rows: int,
     n_jobs: int,
 ) -> _Part:
     """Train some children of a node of so many rows, counted from its first, by blocks of them."""
-    is_root = node in roots
-    children = tree.first_child[node] + places
-    label_sets = tree.label_sets
+    is_root = plan.is_root(node)
+    children = plan.tree.first_child[node] + places
+    label_sets = plan.tree.label_sets
     own, below = _labels_below(label_sets, [node]), csr_array(label_sets[children].T)
 
     def targets(block: Block) -> tuple[csr_array, csr_array]:
@@ -357,18 +336,17 @@ def _train_by_blocks(
             X, Y = X[mine], Y[mine]
         return X, csr_array(Y @ below)
 
-    loss, _, _, tolerance, max_sweeps, rounds, prune = settings
-    C, scale = settings.scaled_loss(is_root, n_rows)
+    C, scale = plan.scaled_loss(node, n_rows)
     starts = range(0, len(places), LANES)
     trained = train_by_blocks(
         rows.map_blocks(targets),
         [Group(start, min(start + LANES, len(places)), seed) for start in starts],
         rows.n_features,
-        loss=loss,
+        loss=plan.how.loss,
         C=C,
-        tolerance=tolerance,
-        max_sweeps=max_sweeps,
-        rounds=rounds,
+        tolerance=plan.how.tolerance,
+        max_sweeps=plan.how.max_sweeps,
+        rounds=plan.how.rounds,
         memory=room,
         n_jobs=n_jobs,
     )
@@ -377,38 +355,27 @@ def _train_by_blocks(
     bias = np.empty(len(places), dtype=np.float32)
     for group, W in trained:
         mine = slice(starts[group], starts[group] + LANES)
-        found[group] = large_weights(W * scale, prune, features, places[mine])
+        found[group] = large_weights(W * scale, np.float32(plan.how.prune), features, places[mine])
         bias[mine] = W[-1, : len(places[mine])] * scale
     entries = _joined([found[group] for group in sorted(found)])
     return _Part(*entries, children, bias, node, last)
 
 
 def _labels_below(label_sets: csr_array, nodes: list[int] | Ints) -> F32:
-    """Positive for the labels below one of the nodes, (n_labels,)."""
+    """Return positive numbers for the labels below one of the nodes, (n_labels,)."""
     return np.asarray(label_sets[nodes].sum(axis=0), dtype=np.float32).ravel()
 
 
-def _size_adder(label_sets: csr_array) -> Callable[..., None]:
-    """What adds the rows of a block that reach each node, and the bytes of their X, to sums."""
-
-    def add(block: Block, n_rows: NDArray[Any], n_bytes: NDArray[Any]) -> None:
-        rows_of = csr_array(label_sets @ block.side("Y").T)
-        rows_of.data[:] = 1.0
-        X = block.X
-        n_features = np.diff(X.indptr) if issparse(X) else np.full(X.shape[0], X.shape[1])
-        n_rows += np.diff(rows_of.indptr)
-        n_bytes += rows_of @ (8 * (n_features + 1))
-
-    return add
-
-
-def _by_frequency(n_rows: NDArray[Any]) -> I32:
-    """The children of a node that have rows, counted from the first, in the order of training.
-
-    Children of like frequency take a like number of sweeps, so they are put in one group.
-    """
-    order = np.argsort(-n_rows, kind="stable")
-    return order[: np.count_nonzero(n_rows)].astype(np.int32)
+def _add_sizes(
+    label_sets: csr_array, block: Block, n_rows: NDArray[Any], n_bytes: NDArray[Any]
+) -> None:
+    """Add the rows of a block that reach each node, and the bytes of their X."""
+    rows_of = csr_array(label_sets @ block.side("Y").T)
+    rows_of.data[:] = 1.0
+    X = block.X
+    n_features = np.diff(X.indptr) if issparse(X) else np.full(X.shape[0], X.shape[1])
+    n_rows += np.diff(rows_of.indptr)
+    n_bytes += rows_of @ (8 * (n_features + 1))
 
 
 def _joined(parts: Sequence[Entries]) -> Entries:
@@ -421,7 +388,7 @@ def _joined(parts: Sequence[Entries]) -> Entries:
 def gather_rows(
     indptr: Ints, indices: Ints, data: F32, n_features: int, rows: I32
 ) -> tuple[Ints, I32, F32, I32]:
-    """CSR arrays of some rows, with their features numbered anew as they come; and those."""
+    """Return CSR arrays of some rows, with their features numbered as they come; and those."""
     bounds = np.zeros(rows.size + 1, dtype=indptr.dtype)
     for r, i in enumerate(rows):
         bounds[r + 1] = bounds[r] + (indptr[i + 1] - indptr[i])
@@ -487,9 +454,8 @@ def train_children(
             for i in np.searchsorted(rows, rows_of[rows_indptr[s] : rows_indptr[s + 1]]):
                 signs[i, lane] = 1
         sweeps = begun(np.diff(bounds), max_sweeps, seed, rounds)
-        descend_blocks(
-            sweeps, bounds, hinge, indptr, indices, data, signs, energy, C, tolerance, alpha, W
-        )
+        problem = Problem(indptr, indices, data, signs, energy, C, tolerance)
+        descend_blocks(sweeps, bounds, hinge, problem, alpha, W)
         W *= scale
         bias[begin : begin + LANES] = W[-1, : group.size]
         found = large_weights(W, prune, features, group - first_child)
@@ -505,7 +471,7 @@ def train_children(
 
 @njit(nogil=True, cache=True)
 def _longer(values: NDArray[Any], n: int, size: int) -> NDArray[Any]:
-    """The first n values, with room for so many."""
+    """Return the first n values, with room for `size`."""
     more = np.empty(size, dtype=values.dtype)
     more[:n] = values[:n]
     return more
@@ -513,7 +479,7 @@ def _longer(values: NDArray[Any], n: int, size: int) -> NDArray[Any]:
 
 @njit(nogil=True, cache=True)
 def large_weights(W: F32, prune: np.float32, features: I32, children: I32) -> Entries:
-    """Feature, child and weight where ``abs(W[:-1, : len(children)]) > prune``."""
+    """Return feature, child and weight where ``abs(W[:-1, : len(children)]) > prune``."""
     n = 0
     for f in range(features.size):
         for lane in range(children.size):

@@ -1,67 +1,49 @@
 """Binary trees over rows: each node sends a row left or right by a sparse linear separator.
 
-Where a label tree has labels in its leaves, such a tree has rows there; what a leaf knows about
-labels is kept elsewhere, by node number.
+A label tree has labels in its leaves, such a tree has rows. The labels of a leaf are kept by the
+ranker that uses the tree, by node number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
+from labelry.arrays import F32, I32, Ints
 from labelry.checks import StoredCheck
+from labelry.linalg.balanced_clusters import Sets, split_sets
 from labelry.linalg.clusters import unit_centres
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import balanced_spans, run
-from labelry.state import storable
-from labelry.trees.cluster import Sets, split_sets
+from labelry.storage.values import Indices
 from labelry.trees.weights import as_csr, frozen
 
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-Ints = NDArray[np.integer]
-
-_BALANCE = 2.0  # most that the children of a cluster differ by in size, as a factor
+_BALANCE = 2.0  # largest ratio of the sizes of two sibling clusters; not tuned
 
 
-@storable
 class RowForest(NamedTuple):
-    """One or more trees, in flat arrays.
+    """One or more trees, in flat arrays: a row goes right where ``weights @ x + bias`` > 0."""
 
-    Attributes
-    ----------
-    root : array (n_trees,)
-    left : array (n_nodes,)
-        Left child of a node, whose right child comes after it; -1 for a leaf.
-    weights : csr_array (n_nodes, n_features)
-    bias : array (n_nodes,)
-        A row goes right where ``weights @ x + bias`` is positive.
-    """
+    root: Annotated[I32, "n_trees", Indices("n_nodes")]
+    # Left child of a node, whose right child comes after it; -1 for a leaf.
+    left: Annotated[I32, "n_nodes", Indices("n_nodes", least=-1)]
+    weights: Annotated[csr_array, "n_nodes", "n_features"]
+    bias: Annotated[F32, "n_nodes"]
 
-    root: I32
-    left: I32
-    weights: csr_array
-    bias: F32
-
-    def check_stored(self, check: StoredCheck, n_features: int) -> None:
-        """A ValueError unless every path ends, and in a leaf."""
-        check.kind("root", self.root, np.ndarray)
-        check.kind("left", self.left, np.ndarray)
-        n = self.left.size
-        check.indices("root", self.root, self.root.size, n, dtype="int32")
-        check.indices("left", self.left, n, n - 1, least=-1, dtype="int32")
-        if check.values and ((self.left >= 0) & (self.left <= np.arange(n))).any():
-            raise ValueError("left must be a later node than the node itself")
-        check.sparse("weights", self.weights, n, n_features)
-        check.array("bias", self.bias, n)
+    def check_stored(self, check: StoredCheck) -> None:
+        """Raise a ValueError unless every path ends, and in a leaf."""
+        n = len(self.left)
+        inner = np.flatnonzero(self.left >= 0) if check.values else np.arange(0)
+        if (self.left[inner] <= inner).any() or (self.left[inner] == n - 1).any():
+            raise ValueError("left must be a node after the node itself, and not the last one")
 
     def leaves(self, X: Matrix, n_jobs: int = 1) -> I32:
-        """The leaf that each row reaches in each tree, (n_rows, n_trees)."""
+        """Return the leaf that each row reaches in each tree, (n_rows, n_trees)."""
         out = np.empty((X.shape[0], len(self.root)), dtype=np.int32)
         csr = as_csr(X)
         tree = (*frozen(self.root, self.left), *as_csr(self.weights), *frozen(self.bias))
@@ -70,8 +52,15 @@ class RowForest(NamedTuple):
         return out
 
 
+def matrix_of_lists(indices: Sequence[Ints], values: F32, n_columns: int) -> csr_array:
+    """Return a matrix from the column numbers of each row, and the values of all rows."""
+    indptr = np.cumsum([0, *map(len, indices)], dtype=np.int32)
+    joined = np.concatenate(indices).astype(np.int32)
+    return csr_array((values, joined, indptr), shape=(len(indices), n_columns))
+
+
 def join_trees(trees: Sequence[RowForest]) -> RowForest:
-    """All trees of some forests in one."""
+    """Return one forest with the trees of several."""
     shift = np.cumsum([0, *(len(tree.left) for tree in trees)])
     pairs = list(zip(trees, shift[:-1], strict=True))
     left = [np.where(tree.left < 0, -1, tree.left + s) for tree, s in pairs]
@@ -91,7 +80,7 @@ def cluster_tree(
     rng: np.random.Generator,
     n_jobs: int = 1,
 ) -> RowForest:
-    """One tree of clusters: rows cut in two by k-means until no more than `max_leaf_size` are left.
+    """Return one tree: k-means cuts sets of rows in two, down to `max_leaf_size` rows.
 
     The centre of a cluster is the mean of its rows, by `weights` (n_rows,) between 0 and 1. A row
     goes to the child whose centre has the larger cosine: the separator is their difference.
@@ -131,10 +120,8 @@ def cluster_tree(
 
 
 def _weighted(V: Matrix, weights: NDArray[np.floating]) -> Matrix:
-    """Rows of unit length times their weights.
-
-    k-means maximises the sum over clusters of |sum of its rows|, so that length is weight.
-    """
+    """Return rows of unit length times their weights."""
+    # k-means maximises the sum over clusters of |sum of its rows|, so that length is weight.
     scale = weights.astype(np.float32)
     if not issparse(V):
         return V * scale[:, None]
@@ -142,7 +129,7 @@ def _weighted(V: Matrix, weights: NDArray[np.floating]) -> Matrix:
 
 
 def _larger_than(size: int, sets: Sets, nodes: I32) -> tuple[Sets, I32]:
-    """The sets of more than `size` members, and their nodes."""
+    """Return the sets of more than `size` members, and their nodes."""
     large = sets.sizes > size
     return sets.take(large), nodes[large]
 

@@ -1,33 +1,32 @@
-"""Finding the best leaves of a tree: Algorithm 1, and a beam in place of its single path.
+"""Beam search for the best leaves of a tree; Algorithm 1 is the beam of width one.
 
 The score of a leaf is the logarithm of a product over its path: at each node the probability
-of the child among its siblings. A beam of width one is Algorithm 1, except that a leaf which it
-passes stays a candidate; one as wide as the tree finds the best leaves of all.
+of the child among its siblings. A beam of width one differs from Algorithm 1 in one point: a leaf
+that it passes stays a candidate. A beam as wide as the tree finds the best leaves of all.
+
+Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from labelry.arrays import F32, I32, Ints
 from labelry.linalg.matrices import Matrix
-from labelry.linalg.parallel import balanced_spans, run, spans
+from labelry.linalg.parallel import balanced_spans, run
 from labelry.trees.structure import Tree
 from labelry.trees.weights import NodeWeights, as_csr, frozen, score_children
 
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-Ints = NDArray[np.integer]
 Link = Literal["softmax", "sigmoid"]
-LINKS = get_args(Link)
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-_DENSE_ENTRIES = 1 << 22  # entries of dense rows that are given column numbers at a time
-_LEAST = np.float32(-1e4)  # log-probability of the hopeless: keeps paths finite
+_DENSE_ENTRIES = 1 << 22  # of dense rows that get column numbers at a time: 32 MB; not tuned
+_LEAST = np.float32(-1e4)  # smallest log-probability of a child, so that those of paths are finite
+_NO_VECTORS = np.zeros((1, 1), dtype=np.float32)
 
 
 def beam_search(
@@ -41,27 +40,25 @@ def beam_search(
     sharpness: float = 1.0,
     n_jobs: int = 1,
 ) -> tuple[I32, F32]:
-    """The k best labels (-1: none) and their log-probabilities, best first, (n_rows, k).
+    """Return the k best labels (-1: none) and their log-probabilities, best first, (n_rows, k).
 
-    Parameters
-    ----------
-    beam_width : int
-        Inner nodes kept at each level; larger is more accurate and slower.
-    link : {"softmax", "sigmoid"}
-        Probability of a child: among its siblings, or by itself.
-    sharpness : float
-        Factor on the scores before the link; larger trusts the nodes more.
+    A search keeps `beam_width` inner nodes at each level; larger is more accurate and slower. The
+    link makes probabilities of the scores times `sharpness`: of a child among its siblings, or by
+    itself.
     """
-    shape, how = frozen(tree.first_child, tree.label), _how(tree, link, sharpness, beam_width)
-    return best_labels(beam_chunks, X, k, (*shape, NodeWeights(*frozen(*weights)), *how), n_jobs)
+    if link not in ("softmax", "sigmoid"):
+        raise ValueError(f"link must be softmax or sigmoid; got {link!r}")
+    scorer = (NodeWeights(*frozen(*weights)), _NO_VECTORS)
+    model = _model(tree, scorer, link == "softmax", sharpness, beam_width)
+    return best_labels(beam_rows, X, k, model, n_jobs)
 
 
 def best_labels(
     kernel: Callable[..., None], X: Matrix, k: int, model: tuple[Any, ...], n_jobs: int
 ) -> tuple[I32, F32]:
-    """Labels and scores (n_rows, k) that a kernel fills in, for spans of rows in threads.
+    """Return labels and scores (n_rows, k) that a kernel fills in, a span of rows in each thread.
 
-    It is called with CSR arrays of rows, `model`, the arrays to fill, and the first row and end.
+    Its arguments are CSR arrays of rows, `model`, the arrays to fill, and the first row and end.
     """
     labels = np.full((X.shape[0], k), -1, dtype=np.int32)
     scores = np.full((X.shape[0], k), -np.inf, dtype=np.float32)
@@ -82,7 +79,6 @@ def beam_search_vectors(
     k: int,
     *,
     beam_width: int,
-    link: Link = "softmax",
     sharpness: float = 1.0,
     n_jobs: int = 1,
 ) -> tuple[I32, F32]:
@@ -90,34 +86,35 @@ def beam_search_vectors(
 
     With ``z = W x`` and ``beam_width=1`` it is Algorithm 3.
     """
-    labels = np.full((len(Z), k), -1, dtype=np.int32)
-    scores = np.full((len(Z), k), -np.inf, dtype=np.float32)
-    Z, V = frozen(
-        np.ascontiguousarray(Z, dtype=np.float32),
-        np.ascontiguousarray(node_vectors, dtype=np.float32),
-    )
-    shape, how = frozen(tree.first_child, tree.label), _how(tree, link, sharpness, beam_width)
-    options = (*shape, V, *how, labels, scores)
-    run(beam_vectors, [(Z, *options, *span) for span in spans(len(Z), n_jobs)], n_jobs)
-    return labels, scores
+    Z, V = (np.ascontiguousarray(A, dtype=np.float32) for A in (Z, node_vectors))
+    model = _model(tree, (None, V), True, sharpness, beam_width)
+    return best_labels(beam_rows, Z, k, model, n_jobs)
 
 
-def _how(tree: Tree, link: Link, sharpness: float, beam_width: int) -> tuple[bool, np.float32, int]:
-    if link not in LINKS:
-        raise ValueError(f"link must be softmax or sigmoid; got {link!r}")
+def _model(
+    tree: Tree,
+    scorer: tuple[NodeWeights | None, F32],
+    softmax: bool,
+    sharpness: float,
+    beam_width: int,
+) -> tuple[Any, ...]:
+    """Return the arguments of `beam_rows` that do not depend on the rows."""
     if beam_width < 1:
         raise ValueError(f"beam_width must be at least 1, got {beam_width}")
-    return link == "softmax", np.float32(sharpness), int(min(beam_width, tree.n_nodes))
+    weights, vectors = scorer
+    how = (softmax, np.float32(sharpness), int(min(beam_width, tree.n_nodes)))
+    return (*frozen(tree.first_child, tree.label), weights, *frozen(vectors), *how)
 
 
 @njit(nogil=True, cache=True)
-def beam_chunks(
+def beam_rows(
     indptr: Ints,
     indices: Ints,
     data: F32,
     first_child: I32,
     label: I32,
-    weights: NodeWeights,
+    weights: NodeWeights | None,
+    vectors: F32,
     softmax: bool,
     sharpness: np.float32,
     beam_width: int,
@@ -126,12 +123,13 @@ def beam_chunks(
     row0: int,
     row1: int,
 ) -> None:
-    """Fill the rows of a span of `labels` and `scores`, by the weights of chunks."""
+    """Fill the rows of a span of `labels` and `scores`; without weights, rows are dense."""
     nodes = np.zeros((2, beam_width), dtype=np.int32)
     paths = np.zeros((2, beam_width), dtype=np.float32)
     f = np.empty(1, dtype=np.float32)
     for i in range(row0, row1):
-        n_found, n_beam, now = _start(label, nodes, paths, labels[i], scores[i])
+        n_found, n_beam, now = 0, 1, 0
+        nodes[0, 0], paths[0, 0] = 0, 0.0  # the root
         while n_beam > 0:
             n_next = 0
             for b in range(n_beam):
@@ -142,47 +140,10 @@ def beam_chunks(
                 if f.size < n_children:
                     f = np.empty(n_children, dtype=np.float32)
                 g = f[:n_children]
-                score_children(indices, data, indptr[i], indptr[i + 1], weights, node, g)
-                _log_probabilities(g, softmax, sharpness)
-                n_next, n_found = _expand(
-                    first_child[node], g, paths[now, b], label,
-                    nodes[1 - now], paths[1 - now], n_next, labels[i], scores[i], n_found,
-                )  # fmt: skip
-            now, n_beam = 1 - now, n_next
-        sort(scores[i], labels[i], n_found)
-
-
-@njit(nogil=True, cache=True)
-def beam_vectors(
-    Z: F32,
-    first_child: I32,
-    label: I32,
-    V: F32,
-    softmax: bool,
-    sharpness: np.float32,
-    beam_width: int,
-    labels: I32,
-    scores: F32,
-    row0: int,
-    row1: int,
-) -> None:
-    """Fill the rows of a span of `labels` and `scores`, by one vector per node."""
-    nodes = np.zeros((2, beam_width), dtype=np.int32)
-    paths = np.zeros((2, beam_width), dtype=np.float32)
-    f = np.empty(1, dtype=np.float32)
-    for i in range(row0, row1):
-        n_found, n_beam, now = _start(label, nodes, paths, labels[i], scores[i])
-        while n_beam > 0:
-            n_next = 0
-            for b in range(n_beam):
-                if n_found == scores.shape[1] and paths[now, b] < scores[i, 0]:
-                    continue  # a path only gets worse
-                node = nodes[now, b]
-                n_children = first_child[node + 1] - first_child[node]
-                if f.size < n_children:
-                    f = np.empty(n_children, dtype=np.float32)
-                g = f[:n_children]
-                _score_vectors(Z[i], V, first_child[node], g)
+                if weights is None:  # then vectors score; decided when the kernel is compiled
+                    _score_vectors(data[indptr[i] : indptr[i + 1]], vectors, first_child[node], g)
+                else:
+                    score_children(indices, data, indptr[i], indptr[i + 1], weights, node, g)
                 _log_probabilities(g, softmax, sharpness)
                 n_next, n_found = _expand(
                     first_child[node], g, paths[now, b], label,
@@ -204,7 +165,7 @@ def _score_vectors(z: F32, V: F32, first: int, f: F32) -> None:
 
 @njit(nogil=True, cache=True)
 def _log_probabilities(f: F32, softmax: bool, sharpness: np.float32) -> None:
-    """``f = log softmax(sharpness f)``, or ``log sigmoid(sharpness f)``; in place."""
+    """Replace f by ``log softmax(sharpness f)``, or ``log sigmoid(sharpness f)``."""
     for c in range(f.size):
         f[c] *= sharpness
     if softmax:
@@ -222,18 +183,6 @@ def _log_probabilities(f: F32, softmax: bool, sharpness: np.float32) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _start(
-    label: I32, nodes: NDArray, paths: NDArray, found: I32, found_scores: F32
-) -> tuple[int, int, int]:
-    """The beam holds the root; if that is a leaf (one label), it is found already."""
-    nodes[0, 0] = 0
-    paths[0, 0] = 0.0
-    if label[0] < 0:
-        return 0, 1, 0
-    return push(found_scores, found, 0, np.float32(0.0), label[0]), 0, 0
-
-
-@njit(nogil=True, cache=True)
 def _expand(
     first: int,
     f: F32,
@@ -246,10 +195,8 @@ def _expand(
     found_scores: F32,
     n_found: int,
 ) -> tuple[int, int]:
-    """Offer the children of a node: leaves to those found, inner nodes to the next beam.
-
-    Most are worse than all that is there: to see that here saves the calls, which cost more.
-    """
+    """Offer the children of a node: leaves to those found, inner nodes to the next beam."""
+    # Most children are worse than all that are kept. They are compared here, as calls cost more.
     for c in range(f.size):
         child = first + c
         score = path + f[c]
@@ -272,7 +219,7 @@ def worse(a: np.float32, a_id: int, b: np.float32, b_id: int) -> bool:
 
 @njit(nogil=True, cache=True)
 def push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
-    """Add an entry, in place of the worst (on top) if the heap is full; returns the size."""
+    """Add an entry, in place of the worst (on top) if the heap is full; return the size."""
     if n == scores.size:
         scores[0] = score
         ids[0] = number

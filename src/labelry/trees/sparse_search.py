@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from labelry.arrays import F32, I32, I64, Ints
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.prefetch import prefetch
 from labelry.trees.search import best_labels, push, push_once, sort, worse
@@ -13,18 +13,13 @@ from labelry.trees.sparse_weights import PackedWeights, bucket_of, find_entries,
 from labelry.trees.structure import Tree
 from labelry.trees.weights import frozen
 
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-Ints = NDArray[np.integer]
-
 # Margins are trained to be 1 and -1: with this factor those are yes and no with 98 %.
 SHARPNESS = np.float32(4.0)
 _ONE = np.float32(1.0)
 _FREE = np.int32(-1)  # a slot without a label
 _HASH_BITS = 32
 _ROUNDING = np.float32(1e-3)  # more than that of margins
-_SHARE = np.float32(0.5)  # of the score of the fifth label of a tree: below it, it is not heard
+_SHARE = np.float32(0.5)  # of the score of the fifth label of a tree: a lower one is left out
 _FIVE = 5
 _NORMAL = np.finfo(np.float32).tiny  # smaller scores have few digits
 
@@ -39,18 +34,14 @@ def search_forest(
     beam_width: int,
     n_jobs: int = 1,
 ) -> tuple[I32, F32]:
-    """The k best labels (-1: none) and their scores, best first, (n_rows, k).
+    """Return the k best labels (-1: none) and their scores, best first, (n_rows, k).
 
     A leaf scores the product of ``1 / (1 + exp(-4 f))`` over its path. A label scores as the best
     of its leaves; with several roots the mean over their trees, with 0 where the search of a tree
     does not come across it, or finds k (at least five) labels that score twice as much.
 
-    Parameters
-    ----------
-    roots : array (n_trees,)
-        Where searches begin. Below several roots a label has one leaf each.
-    beam_width : int
-        Inner nodes kept at each level of a tree; larger is more accurate and slower.
+    Searches begin at the roots (n_trees,). Each keeps `beam_width` inner nodes at each level;
+    larger is more accurate and slower.
     """
     shape = frozen(tree.first_child, tree.label, roots)
     model = (*shape, weights.read_only(), int(min(beam_width, tree.n_nodes)))
@@ -184,16 +175,14 @@ def search_rows(
 
 @njit(nogil=True, cache=True, inline="always")
 def _score(margin: np.float32, path: np.float32) -> np.float32:
-    """Score of a child, from its margin and the score of the path to its parent."""
+    """Return the score of a child, from its margin and the score of the path to its parent."""
     return path / (_ONE + np.exp(-SHARPNESS * margin))
 
 
 @njit(nogil=True, cache=True)
 def _least_margin(path: np.float32, score: np.float32) -> np.float32:
-    """A margin that is too small for this score: most children need no exponential.
-
-    A little less than the inverse of `_score`, so that rounding decides nothing.
-    """
+    """Return a margin that is too small for this score: most children need no exponential."""
+    # A little less than the inverse of `_score`, so that rounding decides nothing.
     if score < _NORMAL:
         return np.float32(-np.inf)
     return -np.log(max(path / score - _ONE, _ROUNDING)) / SHARPNESS - _ROUNDING
@@ -203,7 +192,7 @@ def _least_margin(path: np.float32, score: np.float32) -> np.float32:
 def _push_nodes(
     f: F32, n: int, path: np.float32, first: int, label: I32, nodes: I32, paths: F32, n_beam: int
 ) -> int:
-    """Offer the children that are inner nodes to the next beam; its size."""
+    """Offer the children that are inner nodes to the next beam; return its size."""
     least = _least_margin(path, paths[0]) if n_beam == nodes.size else np.float32(-np.inf)
     for c in range(n):
         if label[first + c] < 0 and f[c] >= least:
@@ -219,7 +208,7 @@ def _push_nodes(
 def _push_leaves(
     f: F32, n: int, path: np.float32, first: int, label: I32, best: I32, scores: F32, n_best: int
 ) -> int:
-    """Offer the labels of children that are leaves to the best; how many those are."""
+    """Offer the labels of children that are leaves to the best; return how many those are."""
     least = _least_margin(path, scores[0]) if n_best == best.size else np.float32(-np.inf)
     for c in range(n):
         y = label[first + c]
@@ -246,11 +235,7 @@ def _note_leaves(
     best_scores: F32,
     n_best: int,
 ) -> tuple[int, int]:
-    """Append the labels of children that are leaves, and offer them to the best of their tree.
-
-    Left out are those that score next to nothing beside all of these. How many have been met, and
-    how many are the best.
-    """
+    """Append the labels of leaves, but of very small ones; return how many there are, and best."""
     full = n_best == best.size
     least = _least_margin(path, _SHARE * best_scores[0]) if full else np.float32(-np.inf)
     for c in range(n):
@@ -276,10 +261,8 @@ def _grown(found: I32, scores: F32, size: int) -> tuple[I32, F32]:
 
 @njit(nogil=True, cache=True)
 def _sum_scores(met: I32, scores: F32, n: int, table: I32) -> int:
-    """Make equal labels one, with the sum of their scores; returns how many are left.
-
-    `table` finds the place of a label among those left; all free at first and at the end.
-    """
+    """Make equal labels one, with the sum of their scores; return how many are left."""
+    # The table finds the place of a label among those left; it is free at first and at the end.
     left = 0
     for j in range(n):
         slot = _first_slot(met[j], table.size)
@@ -301,5 +284,5 @@ def _sum_scores(met: I32, scores: F32, n: int, table: I32) -> int:
 
 @njit(nogil=True, cache=True, inline="always")
 def _first_slot(number: int, size: int) -> int:
-    """Where the search for a number begins: its hash, scaled to the size of the table."""
+    """Return where the search for a number begins: its hash, scaled to the table."""
     return (mixed_number(number, _HASH_BITS) * size) >> _HASH_BITS

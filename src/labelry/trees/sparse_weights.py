@@ -17,22 +17,20 @@ bidirectional linear probing, 1984 (the place of a key is a part of it).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.arrays import F32, I8, I32, I64, Ints
 from labelry.checks import StoredCheck
-from labelry.state import storable
+from labelry.storage.values import Pointers
 from labelry.trees.structure import Tree
 from labelry.trees.weights import frozen
 
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-Ints = NDArray[np.integer]
+Small = NDArray[np.uint8] | NDArray[np.uint16] | I32
 
 LEVELS = 127  # of the absolute value of a weight
 _SPREAD = 0x9E3779B1  # odd: multiplication by it can be undone
@@ -40,61 +38,30 @@ _KEY_BITS = 16
 _FULL = 8  # most features of a bucket, on average
 
 
-@storable
 class PackedWeights(NamedTuple):
     """One chunk per inner node, all chunks in flat arrays.
 
     `n_heads` are the nodes up to the last inner one: those after it have no chunk.
-
-    Attributes
-    ----------
-    bias : array (n_nodes,)
-    scale : array (n_heads,)
-        What the weights of the chunk of a node are to be multiplied by.
-    shift : array (n_heads,)
-        Bits of a key: a chunk has ``2 ** (bits - shift)`` buckets, or none.
-    first_bucket : array (n_heads + 1,)
-        The buckets of node s are ``first_bucket[s]`` to ``first_bucket[s + 1] - 1``.
-    bucket : array (n_buckets + 1, 2)
-        First feature and first entry of a bucket.
-    key : array (n_found,)
-        Of each feature, what tells it apart in its bucket.
-    more : array (n_found,)
-        Entries of a feature, but one.
-    child : array (n_entries,)
-        Child of an entry: 0 for the first child of the node.
-    weight : array (n_entries,)
-    bits : int
-        Of the number of a feature.
     """
 
-    bias: F32
-    scale: F32
-    shift: NDArray[np.uint8]
-    first_bucket: I64
-    bucket: Ints
-    key: NDArray[np.uint16]
-    more: Ints
-    child: Ints
-    weight: NDArray[Any]
-    bits: int
+    bias: Annotated[F32, "n_nodes"]
+    scale: Annotated[F32, "n_heads"]  # factor on the weights of the chunk of a node
+    shift: Annotated[NDArray[np.uint8], "n_heads"]  # a chunk has 2 ** (bits - shift) buckets
+    # The buckets of node s are first_bucket[s] to first_bucket[s + 1] - 1; there may be none.
+    first_bucket: Annotated[I64, "n_heads + 1", Pointers("n_buckets")]
+    bucket: Annotated[Ints, "n_buckets + 1", "2"]  # first feature and first entry of a bucket
+    key: Annotated[NDArray[np.uint16], "n_found"]  # tells a feature apart in its bucket
+    more: Annotated[Small, "n_found"]  # entries of a feature, less one
+    child: Annotated[Small, "n_entries"]  # 0 for the first child of the node
+    weight: Annotated[I8 | F32, "n_entries"]
+    bits: int  # of the number of a feature
 
-    def check_stored(self, check: StoredCheck, tree: Tree, n_features: int) -> None:
-        """A ValueError unless every feature has entries that are there, of children of the node."""
-        for name in ("bucket", "key", "child"):
-            check.kind(name, getattr(self, name), np.ndarray)
-        n_heads = _n_heads(tree)
-        n_buckets, n_found, n_entries = len(self.bucket) - 1, self.key.size, self.child.size
-        check.array("bias", self.bias, tree.n_nodes)
-        check.array("scale", self.scale, n_heads)
-        check.array("shift", self.shift, n_heads, dtype="uint8")
-        check.pointers("first_bucket", self.first_bucket, n_heads, n_buckets, dtype="int64")
-        check.array("bucket", self.bucket, n_buckets + 1, 2, dtype=("int32", "int64"))
-        check.array("key", self.key, n_found, dtype="uint16")
-        check.array("more", self.more, n_found, dtype=("uint8", "uint16", "int32"))
-        check.array("child", self.child, n_entries, dtype=("uint8", "uint16", "int32"))
-        check.array("weight", self.weight, n_entries, dtype=("int8", "float32"))
-        check.whole("bits", self.bits)
+    def check_fits(self, check: StoredCheck, tree: Tree, n_features: int) -> None:
+        """Raise a ValueError unless every feature has entries, of children of the node."""
+        n_heads, n_found, n_entries = _n_heads(tree), len(self.key), len(self.child)
+        n_buckets = len(self.bucket) - 1
+        if len(self.bias) != tree.n_nodes or len(self.scale) != n_heads:
+            raise ValueError("the weights must be those of the nodes of the tree")
         if self.bits != feature_bits(n_features):
             raise ValueError(f"bits must be those of {n_features} features, got {self.bits}")
         if not check.values:
@@ -117,11 +84,11 @@ class PackedWeights(NamedTuple):
         check.within_parts("child", self.child, first_entry, np.diff(tree.first_child)[:n_heads])
 
     def read_only(self) -> PackedWeights:
-        """The same arrays, which cannot be written to: kernels are compiled for this kind only."""
+        """Return read-only views: kernels are compiled for this kind only."""
         return PackedWeights._make((*frozen(*self[:-1]), self.bits))
 
     def entries(self, node: int) -> tuple[I64, Ints, F32]:
-        """Feature, child (0 for the first) and weight of each entry of the chunk of a node."""
+        """Return feature, child and weight of each entry of the chunk of a node."""
         buckets = slice(self.first_bucket[node], self.first_bucket[node + 1] + 1)
         first = self.bucket[buckets]
         nodes = np.full(len(first) - 1, node)
@@ -134,13 +101,13 @@ class PackedWeights(NamedTuple):
         )
 
     def chunk(self, tree: Tree, node: int, n_features: int) -> csr_array:
-        """Weights of the children of a node, without bias, (n_features, n_children)."""
+        """Return weights of the children of a node, without bias, (n_features, n_children)."""
         feature, child, weight = self.entries(node)
         shape = (n_features, int(tree.first_child[node + 1] - tree.first_child[node]))
         return csr_array((weight, (feature, child)), shape=shape)
 
     def by_node(self, tree: Tree, n_features: int) -> csr_array:
-        """Weights of every node, without bias, (n_nodes, n_features)."""
+        """Return weights of every node, without bias, (n_nodes, n_features)."""
         heads = np.arange(len(self.scale))
         nodes = np.repeat(heads, np.diff(self.first_bucket))  # of each bucket
         features = self._features(nodes, self.bucket[:, 0], slice(None))
@@ -151,7 +118,7 @@ class PackedWeights(NamedTuple):
         return csr_array((values, (children, columns)), shape=(tree.n_nodes, n_features))
 
     def _features(self, nodes: Ints, first: Ints, found: slice) -> I64:
-        """Numbers of the features in consecutive buckets, of these nodes."""
+        """Return numbers of the features in consecutive buckets, of these nodes."""
         within = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)
         mixed = np.repeat(within << self.shift[nodes].astype(np.int64), np.diff(first))
         mixed |= self.key[found]
@@ -170,7 +137,7 @@ class Chunk(NamedTuple):
 
 
 def feature_bits(n_features: int) -> int:
-    """Bits of the numbers of so many features.
+    """Return the bits of the numbers of so many features.
 
     >>> [feature_bits(n) for n in (1, 2, 3, 1024, 1025)]
     [0, 1, 2, 10, 11]
@@ -179,7 +146,7 @@ def feature_bits(n_features: int) -> int:
 
 
 def pack_chunk(feature: I32, child: I32, weight: F32, n_features: int) -> Chunk:
-    """The chunk of a list of weights, given by feature and child in any order."""
+    """Return the chunk of a list of weights, given by feature and child in any order."""
     bits = feature_bits(n_features)
     counts = np.zeros(n_features, dtype=np.int32)
     found = _count(feature, counts)
@@ -198,7 +165,7 @@ def pack_chunk(feature: I32, child: I32, weight: F32, n_features: int) -> Chunk:
 def join_chunks(
     tree: Tree, chunks: dict[int, Chunk], bias: F32, n_features: int, *, exact: bool = False
 ) -> PackedWeights:
-    """The weights of a tree from the chunks of its inner nodes; nodes without one only have bias.
+    """Return the weights of a tree from the chunks of its inner nodes.
 
     Weights are rounded to one byte, unless they are to stay `exact`. Numbers are stored in the
     smallest type that holds them.
@@ -234,7 +201,7 @@ def join_chunks(
 
 
 def _n_heads(tree: Tree) -> int:
-    """Nodes up to the last inner one."""
+    """Return the number of nodes up to the last inner one."""
     return int(np.flatnonzero(tree.label < 0)[-1]) + 1
 
 
@@ -243,7 +210,7 @@ def _small_type(largest: int) -> type[np.integer]:
 
 
 def _joined_buckets(parts: list[I64]) -> Ints:
-    """The buckets of all chunks, counted from the first; and where the last one ends."""
+    """Return the buckets of all chunks, counted from the first; and where the last one ends."""
     ends = np.concatenate([np.zeros((1, 2), dtype=np.int64), *(part[-1:] for part in parts)])
     ends = np.cumsum(ends, axis=0)
     joined = [part[:-1] + end for part, end in zip(parts, ends, strict=False)]
@@ -253,7 +220,7 @@ def _joined_buckets(parts: list[I64]) -> Ints:
 
 @njit(nogil=True, cache=True)
 def _count(feature: I32, counts: I32) -> I32:
-    """The features that there are, as they come; to `counts` is added how often each is there."""
+    """Return the features that there are, as they come, and add to their counts."""
     found = np.empty(feature.size, dtype=np.int32)
     n = 0
     for f in feature:
@@ -304,19 +271,19 @@ def _fill_chunk(
 
 @njit(nogil=True, cache=True, inline="always")
 def mixed_number(feature: int, bits: int) -> int:
-    """Another number of as many bits, of which the first are spread evenly."""
+    """Return another number of as many bits, of which the first are spread evenly."""
     return (int(feature) * _SPREAD) & ((1 << bits) - 1)
 
 
 @njit(nogil=True, cache=True, inline="always")
 def bucket_of(weights: PackedWeights, node: int, mixed: int) -> int:
-    """Number of the bucket in which a feature is, if the node has it."""
+    """Return the number of the bucket in which a feature is, if the node has it."""
     return int(weights.first_bucket[node]) + (mixed >> int(weights.shift[node]))
 
 
 @njit(nogil=True, cache=True)
 def find_entries(weights: PackedWeights, b: int, key: int) -> tuple[int, int]:
-    """First entry of a feature, and the one after its last; equal if it is not in the bucket."""
+    """Return the entries of a feature, from and to; equal if it is not in the bucket."""
     entry = int(weights.bucket[b, 1])
     for s in range(weights.bucket[b, 0], weights.bucket[b + 1, 0]):
         after = entry + int(weights.more[s]) + 1

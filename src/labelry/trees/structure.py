@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from labelry.arrays import I32, I64, Bools, Ints
 from labelry.checks import StoredCheck
-from labelry.state import storable
-
-I32 = NDArray[np.int32]
-Ints = NDArray[np.integer]
 
 
 class Lists(NamedTuple):
@@ -23,48 +20,28 @@ class Lists(NamedTuple):
 
 
 class TreeSummary(NamedTuple):
-    """The shape of a tree in a few numbers.
-
-    Attributes
-    ----------
-    n_labels, n_leaves, n_inner : int
-        There are more leaves than labels in a joint tree.
-    depth : int
-        Edges from the root to the deepest leaf.
-    mean_depth : float
-        The same, over all leaves.
-    branching : float
-        Mean number of children of an inner node.
-    max_branching : int
-    balance : float
-        Leaves below the largest of the inner children of a node, relative to the smallest; at
-        the node where that is worst. 1 is perfect balance.
-    """
+    """The shape of a tree in a few numbers."""
 
     n_labels: int
-    n_leaves: int
+    n_leaves: int  # more than labels in a joint tree
     n_inner: int
-    depth: int
-    mean_depth: float
-    branching: float
+    depth: int  # edges from the root to the deepest leaf
+    mean_depth: float  # the same, over all leaves
+    branching: float  # mean number of children of an inner node
     max_branching: int
+    # Leaves below the largest of the inner children of a node, relative to the smallest; at the
+    # node where that is worst. 1 is perfect balance.
     balance: float
 
 
-@storable
 class Tree(NamedTuple):
     """Nodes in breadth-first order; node 0 is the root and the children of a node are consecutive.
 
     A leaf carries one label. A label may sit in several leaves (a joint tree); each label sits in
     at least one. Leaves may be at different depths. The root is never a leaf.
 
-    Attributes
-    ----------
-    first_child : array (n_nodes + 1,)
-        Children of node s are the nodes ``first_child[s]`` to ``first_child[s + 1] - 1``.
-    label : array (n_nodes,)
-        Label of a leaf; -1 for an inner node.
-    n_labels : int
+    Children of node s are the nodes ``first_child[s]`` to ``first_child[s + 1] - 1``. The label of
+    an inner node is -1.
 
     Examples
     --------
@@ -75,16 +52,13 @@ class Tree(NamedTuple):
     [0, 1, 1, 2, 2]
     """
 
-    first_child: I32
-    label: I32
+    first_child: Annotated[I32, "n_nodes + 1"]
+    label: Annotated[I32, "n_nodes"]
     n_labels: int
 
     @classmethod
     def from_parents(cls, parent: ArrayLike, label: ArrayLike, n_labels: int) -> Self:
-        """A tree from the parent (-1: root) and label (-1: none) of nodes in any order.
-
-        Siblings keep their order.
-        """
+        """Return a tree from parents (-1: root) and labels (-1: none), siblings in their order."""
         parents, labels = np.asarray(parent, dtype=np.int64), np.asarray(label, dtype=np.int32)
         n = len(parents)
         if labels.shape != parents.shape:
@@ -114,13 +88,13 @@ class Tree(NamedTuple):
 
     @property
     def parent(self) -> I32:
-        """Parent of each node, (n_nodes,); -1 for the root."""
+        """Return the parent of each node, (n_nodes,); -1 for the root."""
         counts = np.diff(self.first_child)
         return np.concatenate([[-1], np.repeat(np.arange(self.n_nodes), counts)]).astype(np.int32)
 
     @property
     def depth(self) -> I32:
-        """Edges from the root to each node, (n_nodes,)."""
+        """Return the number of edges from the root to each node, (n_nodes,)."""
         depth = np.zeros(self.n_nodes, dtype=np.int32)
         first, last = 0, 1  # nodes of one level
         while first < last:
@@ -129,14 +103,14 @@ class Tree(NamedTuple):
         return depth
 
     def leaves(self) -> Lists:
-        """The leaf nodes of each label: n_labels lists. One each, unless the tree is joint."""
+        """Return the leaf nodes of each label: one each, unless the tree is joint."""
         nodes = np.flatnonzero(self.label >= 0)
         nodes = nodes[np.argsort(self.label[nodes], kind="stable")]
         ptr = np.searchsorted(self.label[nodes], np.arange(self.n_labels + 1))
         return Lists(ptr.astype(np.int32), nodes.astype(np.int32))
 
     def paths(self) -> Lists:
-        """The nodes from below the root down to a leaf: one list per leaf, as in `leaves`.
+        """Return the nodes from below the root down to a leaf: one list per leaf, as in `leaves`.
 
         List j ends in ``leaves().nodes[j]``, so in a tree that is not joint the path of label y
         is list y.
@@ -154,7 +128,7 @@ class Tree(NamedTuple):
 
     @property
     def label_sets(self) -> csr_array:
-        """The label sets of the paper: 1 where label j sits below node i, (n_nodes, n_labels)."""
+        """Return the label sets of the paper, (n_nodes, n_labels): 1 for a label below a node."""
         ptr, nodes = self.paths()
         label = np.repeat(self.label[self.leaves().nodes], np.diff(ptr))
         rows = np.concatenate([np.zeros(self.n_labels, dtype=np.int32), nodes])
@@ -166,7 +140,7 @@ class Tree(NamedTuple):
 
     @property
     def n_leaves_below(self) -> I32:
-        """Leaves below each node, (n_nodes,); 1 for a leaf."""
+        """Return the number of leaves below each node, (n_nodes,); 1 for a leaf."""
         counts, parent, depth = (self.label >= 0).astype(np.int32), self.parent, self.depth
         bounds = np.searchsorted(depth, np.arange(depth[-1] + 2))  # of the levels
         for level in range(int(depth[-1]), 0, -1):
@@ -175,7 +149,7 @@ class Tree(NamedTuple):
         return counts
 
     def summary(self) -> TreeSummary:
-        """The shape of the tree in a few numbers."""
+        """Return the shape of the tree in a few numbers."""
         inner = self.label < 0
         n_children = np.diff(self.first_child)[inner]
         depth = self.depth[~inner]
@@ -197,7 +171,7 @@ class Tree(NamedTuple):
         )
 
     def check(self) -> Self:
-        """The tree itself, or a ValueError that says what is wrong with it."""
+        """Return the tree itself, or raise a ValueError that says what is wrong with it."""
         n = self.n_nodes
         if self.n_labels < 1:
             raise ValueError(f"a tree must have at least 1 label; got {self.n_labels}")
@@ -211,15 +185,11 @@ class Tree(NamedTuple):
         self._check_siblings()
         return self
 
-    def check_stored(self, check: StoredCheck, n_labels: int) -> None:
-        """As `check`, of a tree from a file that should have so many labels."""
-        check.whole("n_labels", self.n_labels)
-        if self.n_labels != n_labels:
-            raise ValueError(f"a tree must have {n_labels} labels, got {self.n_labels}")
-        n = len(self.label) if isinstance(self.label, np.ndarray) else 0
-        check.array("label", self.label, n, dtype="int32")
-        check.array("first_child", self.first_child, n + 1, dtype="int32")
-        if check.values:  # but for labels that a node has twice, which lead nobody astray
+    def check_stored(self, check: StoredCheck) -> None:
+        """As `check`, but for labels that a node has twice, which lead no search astray."""
+        if len(self.label) == 0:
+            raise ValueError("a tree must have nodes")
+        if check.values:
             self._check_children()
             self._check_labels()
 
@@ -271,7 +241,17 @@ class Tree(NamedTuple):
             raise ValueError(f"a node must have a label once among its children; {s} has {y} twice")
 
 
-def ranges(start: Ints, end: Ints) -> NDArray[np.int64]:
-    """The numbers from each start up to its end, one range after the other."""
+def ranges(start: Ints, end: Ints) -> I64:
+    """Return the numbers from each start up to its end, one range after the other."""
     length = np.asarray(end, dtype=np.int64) - start
     return np.arange(length.sum()) + np.repeat(start - (np.cumsum(length) - length), length)
+
+
+def without_nodes(parent: Ints, label: Ints, keep: Bools) -> tuple[I64, I64]:
+    """Return parents and labels without some nodes; their children go to the next node above."""
+    up = parent.copy()
+    while len(lost := np.flatnonzero(~keep[up] & (up >= 0))):
+        up[lost] = up[up[lost]]
+    number = np.cumsum(keep) - 1
+    up = up[keep]
+    return np.where(up >= 0, number[up], -1), label[keep].astype(np.int64)

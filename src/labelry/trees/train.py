@@ -9,36 +9,39 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numba import njit
 from scipy.sparse import csr_array, issparse
 
-from labelry.linalg import dual_descent
-from labelry.linalg.dual_descent import Loss
+from labelry.arrays import F32, I32, Ints
+from labelry.linalg.dual_descent import Loss, Problem, descend
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix, product
 from labelry.linalg.parallel import run, spans, stream
 from labelry.progress import phase
 from labelry.trees.structure import Tree
-from labelry.trees.train_kernels import Moments, Shape, find_rivals, take_steps
-from labelry.trees.weights import NodeWeights, as_csr, chunk_features, empty_weights
+from labelry.trees.weights import (
+    NodeWeights,
+    as_csr,
+    chunk_features,
+    empty_weights,
+    feature_row,
+    score_children,
+)
 
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-Ints = NDArray[np.integer]
-
-_BATCH = 64  # examples whose violations are found before their steps are taken
-_PATIENCE = 5  # epochs without a better score on held-out rows
+_BATCH = 64  # examples whose violations are found before their steps are taken; not tuned
+_PATIENCE = 5  # epochs without a better validation score before training stops; not tuned
+_NONE = np.int32(-1)
 
 
 def reach(tree: Tree, Y: csr_array) -> csr_array:
-    """Which rows have a label below which node, (n_nodes, n_rows)."""
+    """Return 1 for each row that has a label below a node, (n_nodes, n_rows)."""
     rows = csr_array(tree.label_sets @ Y.T)
     rows.sort_indices()
     return rows
 
 
 class Descent(NamedTuple):
-    """Weights, the epochs that led to them (0: those of the start), and their judge's score."""
+    """Weights, the epochs that led to them (0: they are the start), and their score."""
 
     weights: NodeWeights
     n_epochs: int
@@ -54,7 +57,7 @@ def train_tree_loss(
     step: float = 1.0,
     max_epochs: int = 50,
     start: NodeWeights | None = None,
-    judge: Callable[[NodeWeights], float] | None = None,
+    score: Callable[[NodeWeights], float] | None = None,
     rng: np.random.Generator,
     n_jobs: int = 1,
 ) -> Descent:
@@ -65,14 +68,14 @@ def train_tree_loss(
     Parameters
     ----------
     regularization : float
-        What the weights shrink by in the first epoch, as a fraction; later less, as the steps do.
+        Fraction by which the weights shrink in the first epoch. Later it falls as the steps do.
     step : float
         First step; larger is quicker and rougher.
     start : NodeWeights, optional
-        Where to begin: weights trained on the same rows and tree. Zero when None.
-    judge : function, optional
-        Score of weights on held-out rows, higher is better. The best are returned, which may be
-        the start, and training stops when they have not improved for five epochs.
+        Weights to begin with, trained on the same rows and tree. Zero when None.
+    score : function, optional
+        Score of weights on a validation split, higher is better. The best weights are returned,
+        which may be the start, and training stops after five epochs without a better score.
 
     Notes
     -----
@@ -84,30 +87,24 @@ def train_tree_loss(
     best = Descent(learner.weights, 0, -np.inf)
     if start is not None:
         learner.weights.data[:] = start.data
-        best = Descent(start, 0, -np.inf if judge is None else judge(start))
+        best = Descent(start, 0, -np.inf if score is None else score(start))
     with phase("tree loss", max_epochs, "epochs") as advance:
         for epoch in range(1, max_epochs + 1):
             averaged = learner.epoch(rng)
             advance(1)
-            score = np.inf if judge is None else judge(averaged)
-            if judge is None or score > best.score:
-                best = Descent(averaged, epoch, score)
+            reached = np.inf if score is None else score(averaged)
+            if score is None or reached > best.score:
+                best = Descent(averaged, epoch, reached)
             elif epoch == best.n_epochs + _PATIENCE:
                 break
     return best
 
 
 class _TreeLoss:
-    """The state of the descent; `losses` holds the mean slack of each epoch."""
+    """State of the descent; `losses` holds the mean slack of each epoch."""
 
     def __init__(
-        self,
-        X: Matrix,
-        Y: csr_array,
-        tree: Tree,
-        regularization: float,
-        step: float,
-        n_jobs: int,
+        self, X: Matrix, Y: csr_array, tree: Tree, regularization: float, step: float, n_jobs: int
     ) -> None:
         self.csr = as_csr(X)
         self.Y = Y
@@ -125,7 +122,7 @@ class _TreeLoss:
         self.losses: list[float] = []
 
     def epoch(self, rng: np.random.Generator) -> NodeWeights:
-        """One pass over the examples; the average of the weights after each batch."""
+        """Make one pass over the examples; return the mean of the weights after each batch."""
         order = rng.permutation(len(self.row))
         data, early = self.weights.data, self.moments.early
         early[:] = 0.0
@@ -161,20 +158,15 @@ class _TreeLoss:
 class NodeTrainer:
     """One classifier per node, each by itself, by dual coordinate descent.
 
-    A node is set against its siblings only, on the rows that reach their parent: all that the
-    search ever asks of it. Either way it stores the features of those rows only.
+    A node is trained against its siblings, on the rows that reach their parent: the search compares
+    nothing else. It stores the features of those rows only. The other options are those of
+    `labelry.ranking.one_vs_rest.OneVsRestSettings`.
 
     Parameters
     ----------
     all_rows : bool
-        Set a node against all rows without its labels, as the paper does (relaxation 1): the work
-        of one-vs-rest at each level, and less accurate.
-    loss, C, tolerance, max_sweeps
-        As for `OneVsRest`.
-
-    Attributes
-    ----------
-    weights : NodeWeights
+        Train a node against all rows without its labels, as the paper does (relaxation 1). Each
+        level then costs as much as one-vs-rest, and the tree is less accurate.
     """
 
     def __init__(
@@ -195,17 +187,15 @@ class NodeTrainer:
         self.weights = empty_weights(tree, self.features)
         self._X = csr_array(X)
         self._energy = (self._X.multiply(self._X).sum(axis=1) + 1.0).astype(np.float32)
-        self._all_rows = all_rows
-        self._loss = loss
-        self._options = (C, tolerance, max_sweeps)
-        self._n_jobs = n_jobs
+        self._all_rows, self._n_jobs = all_rows, n_jobs
+        self._loss, self._max_sweeps, self._options = loss, max_sweeps, (C, tolerance)
 
     def train(
         self, nodes: Ints, rows_of: csr_array, rng: np.random.Generator
     ) -> Iterator[tuple[int, I32, I32]]:
         """Train the children of some nodes on the rows `rows_of` (n_nodes, n_rows) of each.
 
-        Yields the node, the rows it was trained on, and the child that now wins each of them.
+        Yields the node, its training rows, and the child with the best score for each of them.
         """
         seeds = rng.integers(1, 2**31, size=len(nodes))
         tasks = ((int(node), int(seed), rows_of) for node, seed in zip(nodes, seeds, strict=True))
@@ -226,14 +216,14 @@ class NodeTrainer:
                 signs[np.searchsorted(rows, _indices(rows_of, child)), lane] = 1
             W = lane_zeros(len(block))
             csr = (X.indptr, X.indices, X.data)
-            energy = self._energy[rows]
-            dual_descent.descend(self._loss, *csr, signs, energy, *self._options, seed, W)
+            problem = Problem(*csr, signs, self._energy[rows], *self._options)
+            descend(self._loss, problem, self._max_sweeps, seed, W)
             block[:, start - first : start - first + len(group)] = W[:, : len(group)]
         scores = product(X, block[:-1]) + block[-1]
         return node, rows, (first + scores.argmax(axis=1)).astype(np.int32)
 
     def _local(self, rows: I32, node: int) -> csr_array:
-        """Rows with features numbered as in the chunk of a node."""
+        """Return rows with features numbered as in the chunk of a node."""
         X = csr_array(self._X[rows])
         width = len(self.weights.block(self.tree, node)) - 1
         if width == X.shape[1]:
@@ -251,8 +241,137 @@ def _indices(A: csr_array, row: int) -> I32:
 def train_independent(
     X: Matrix, Y: csr_array, tree: Tree, *, rng: np.random.Generator, **options: Any
 ) -> NodeWeights:
-    """All nodes by `NodeTrainer`; `options` are its parameters."""
+    """Train all nodes by `NodeTrainer`; `options` are its parameters."""
     trainer = NodeTrainer(X, Y, tree, **options)
     for _ in trainer.train(np.flatnonzero(tree.label < 0), reach(tree, Y), rng):
         pass
     return trainer.weights
+
+
+class Shape(NamedTuple):
+    """What the kernels need of a tree."""
+
+    first_child: I32
+    parent: I32
+    leaf_ptr: I32  # leaves of label y: leaf_node[leaf_ptr[y] : leaf_ptr[y + 1]]
+    leaf_node: I32
+
+
+class Moments(NamedTuple):
+    """What stochastic gradient descent remembers besides the weights."""
+
+    squares: F32  # (n_nodes,) squared gradients so far
+    early: F32  # as the weights: each step times the sum of scales before it
+
+
+@njit(nogil=True, cache=True)
+def find_rivals(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    y_indptr: Ints,
+    y_indices: Ints,
+    row: I32,
+    label: I32,
+    shape: Shape,
+    weights: NodeWeights,
+    scale: np.float32,
+    batch: Ints,
+    found: I32,
+    gaps: F32,
+    taken: I32,
+    first: int,
+    last: int,
+) -> None:
+    """``found[t] = (r, s)`` with the largest ``gaps[t] = 1 + f_s - f_r`` of example ``batch[t]``.
+
+    r is on the path to the example's label, s is a sibling of r that holds none of the row's
+    labels (constraint 2 of the paper). Of several paths to the label the one with the smallest
+    such violation counts. Without any s the pair is (-1, -1) and the gap minus infinity.
+    ``taken[s]`` is the last row seen with a label below node s; -1 at first.
+    """
+    scores = np.empty(np.max(np.diff(shape.first_child)), dtype=np.float32)
+    for t in range(first, last):
+        i = row[batch[t]]
+        for q in range(y_indptr[i], y_indptr[i + 1]):
+            y = y_indices[q]
+            for leaf in shape.leaf_node[shape.leaf_ptr[y] : shape.leaf_ptr[y + 1]]:
+                _mark_path(leaf, shape.parent, taken, i)
+        y = label[batch[t]]
+        gaps[t] = np.inf
+        for leaf in shape.leaf_node[shape.leaf_ptr[y] : shape.leaf_ptr[y + 1]]:
+            gap = np.float32(-np.inf)
+            best_r, best_s = _NONE, _NONE
+            r = leaf
+            while r > 0:
+                p = shape.parent[r]
+                start = shape.first_child[p]
+                f = scores[: shape.first_child[p + 1] - start]
+                score_children(indices, data, indptr[i], indptr[i + 1], weights, p, f)
+                for c in range(f.size):
+                    violation = np.float32(1.0) + scale * (f[c] - f[r - start])
+                    if violation > gap and taken[start + c] != i:
+                        gap = violation
+                        best_r, best_s = r, start + c
+                r = p
+            if gap < gaps[t]:
+                gaps[t] = gap
+                found[t, 0], found[t, 1] = best_r, best_s
+
+
+@njit(nogil=True, cache=True)
+def _mark_path(leaf: int, parent: I32, taken: I32, mark: int) -> None:
+    node = leaf
+    while node > 0:
+        taken[node] = mark
+        node = parent[node]
+
+
+@njit(nogil=True, cache=True)
+def take_steps(
+    indptr: Ints,
+    indices: Ints,
+    data: F32,
+    row: I32,
+    energy: F32,
+    shape: Shape,
+    weights: NodeWeights,
+    moments: Moments,
+    scale: np.float32,
+    before: np.float32,
+    rate: np.float32,
+    batch: Ints,
+    found: I32,
+    gaps: F32,
+) -> None:
+    """``w_r += step_r x``, ``w_s -= step_s x`` for each violated pair of a batch.
+
+    The step of a node is ``rate / sqrt(sum of its ||x||^2 so far)``. The weights are ``scale``
+    times what is stored, and `before` is the sum of scales of the batches before.
+    """
+    for t in range(batch.size):
+        if not gaps[t] > 0:
+            continue
+        i = row[batch[t]]
+        p = shape.parent[found[t, 0]]
+        n_children = shape.first_child[p + 1] - shape.first_child[p]
+        for side in range(2):
+            node = found[t, side]
+            moments.squares[node] += energy[i]
+            step = (np.float32(1.0) - np.float32(2.0) * side) * rate / scale
+            step /= np.sqrt(moments.squares[node])
+            column = node - shape.first_child[p]
+            at = weights.block_ptr[p + 1] - n_children + column
+            weights.data[at] += step
+            moments.early[at] += before * step
+            for q in range(indptr[i], indptr[i + 1]):
+                place = feature_row(
+                    weights.slot_feature,
+                    weights.slot_row,
+                    weights.slot_ptr[p],
+                    weights.slot_ptr[p + 1],
+                    indices[q],
+                )
+                at = weights.block_ptr[p] + place * n_children + column
+                weights.data[at] += step * data[q]
+                moments.early[at] += before * step * data[q]

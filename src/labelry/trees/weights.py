@@ -7,7 +7,7 @@ each child. A feature of a query is looked up once per chunk and adds one contig
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -15,16 +15,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry import memory
+from labelry.arrays import F32, I32, I64, Ints
 from labelry.checks import StoredCheck
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.prefetch import LINE, prefetch
-from labelry.state import storable
+from labelry.storage.values import Indices, Pointers
 from labelry.trees.structure import Tree
-
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-Ints = NDArray[np.integer]
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _FREE = np.int32(-1)  # a slot without a feature
@@ -33,62 +29,49 @@ _LOW_BITS = np.int64(0xFFFFFFFF)
 _ZERO = np.float32(0.0)
 
 
-@storable
 class NodeWeights(NamedTuple):
     """One chunk per inner node, all chunks in flat arrays.
 
     A chunk without slots has a row for every feature. The others find a feature's row in a hash
     table: the slots ``slot_ptr[s]`` to ``slot_ptr[s + 1] - 1``, a power of two of them.
-
-    Attributes
-    ----------
-    slot_ptr : array (n_nodes + 1,)
-    slot_feature : array (n_slots,)
-        Feature in a slot; -1 where it is free.
-    slot_row : array (n_slots,)
-        Row of that feature in the block.
-    block_ptr : array (n_nodes + 1,)
-        The block of node s, (n_rows + 1, n_children) row by row, starts at ``block_ptr[s]``.
-    data : array (block_ptr[-1],)
     """
 
-    slot_ptr: I64
-    slot_feature: I32
-    slot_row: I32
-    block_ptr: I64
-    data: F32
+    slot_ptr: Annotated[I64, "n_nodes + 1", Pointers("n_slots")]
+    slot_feature: Annotated[I32, "n_slots", Indices("n_features", least=-1)]  # -1: a free slot
+    slot_row: Annotated[I32, "n_slots"]  # row of that feature in the block
+    # The block of node s, (n_rows + 1, n_children) row by row, starts at block_ptr[s].
+    block_ptr: Annotated[I64, "n_nodes + 1", Pointers("n_weights")]
+    data: Annotated[F32, "n_weights"]
 
-    def check_stored(self, check: StoredCheck, tree: Tree, n_features: int) -> None:
-        """A ValueError unless every search for a feature ends, with a row inside of its block."""
-        n, n_children = tree.n_nodes, np.diff(tree.first_child)
-        for name in ("slot_feature", "data"):
-            check.kind(name, getattr(self, name), np.ndarray)
-        check_slots(check, "slot_feature", self.slot_feature, self.slot_ptr, n, n_features)
-        check.array("slot_row", self.slot_row, self.slot_feature.size, dtype="int32")
-        check.array("data", self.data, self.data.size)
-        check.pointers("block_ptr", self.block_ptr, n, self.data.size, dtype="int64")
+    def check_fits(self, check: StoredCheck, tree: Tree, n_features: int) -> None:
+        """Raise a ValueError unless every search for a feature ends, with a row of its block."""
+        if len(self.slot_ptr) != tree.n_nodes + 1:
+            raise ValueError("the weights must be those of the nodes of the tree")
         if not check.values:
             return
+        n_slots, n_children = np.diff(self.slot_ptr), np.diff(tree.first_child)
+        if self.slot_feature.size:
+            first = self.slot_ptr[:-1][n_slots > 0]
+            if (np.minimum.reduceat(self.slot_feature, first) != _FREE).any():
+                raise ValueError("slot_feature must have a free slot at each node that has slots")
         inner = n_children > 0
         n_rows, beyond = np.divmod(np.diff(self.block_ptr), np.where(inner, n_children, 1))
         n_rows -= 1  # the last is that of the intercepts
-        whole = np.diff(self.slot_ptr) == 0
-        if (beyond[inner] != 0).any() or (
-            n_rows[inner] < np.where(whole, n_features, 0)[inner]
-        ).any():
+        least = np.where(n_slots == 0, n_features, 0)
+        if (beyond[inner] != 0).any() or (n_rows[inner] < least[inner]).any():
             raise ValueError("block_ptr must leave room for a row of each feature and one more")
         check.within_parts("slot_row", self.slot_row, self.slot_ptr, n_rows)
 
     def block(self, tree: Tree, node: int) -> F32:
-        """Weights of the children of a node, (n_rows + 1, n_children); a view."""
+        """Return a view of the weights of the children of a node, (n_rows + 1, n_children)."""
         n_children = int(tree.first_child[node + 1] - tree.first_child[node])
         return self.data[self.block_ptr[node] : self.block_ptr[node + 1]].reshape(-1, n_children)
 
 
 def empty_weights(tree: Tree, features: csr_array) -> NodeWeights:
-    """Weights of zero, with room for the features (n_nodes, n_features) of each inner node.
+    """Return weights of zero, with room for the features (n_nodes, n_features) of each inner node.
 
-    A chunk with more than half of all features gets a row for each of them, and needs no table.
+    A chunk with more than half of all features has a row for each of them, and needs no table.
     """
     n_features = features.shape[1]
     n_children = np.diff(tree.first_child).astype(np.int64)
@@ -112,9 +95,9 @@ def empty_weights(tree: Tree, features: csr_array) -> NodeWeights:
 
 
 def chunk_features(X: Matrix, reach: csr_array) -> csr_array:
-    """Features that occur in the rows that reach each node, (n_nodes, n_features).
+    """Return 1 for each feature of the rows that reach a node, (n_nodes, n_features).
 
-    `reach` (n_nodes, n_rows) says which rows reach a node.
+    `reach` (n_nodes, n_rows) is 1 for the rows that reach a node.
     """
     if not issparse(X):
         return csr_array(np.ones((reach.shape[0], X.shape[1]), dtype=np.int8))
@@ -125,47 +108,26 @@ def chunk_features(X: Matrix, reach: csr_array) -> csr_array:
 
 
 def as_csr(X: Matrix) -> tuple[Ints, Ints, F32]:
-    """(indptr, indices, data) of sparse or dense rows, read-only.
+    """Return read-only (indptr, indices, data) of sparse or dense rows.
 
-    Kernels are compiled for read-only arrays, so that those of a memory-mapped model or input are
+    Kernels are compiled for read-only arrays, so that arrays of a memory-mapped model or input have
     no other type. Dense rows keep their zeros, and their data is not copied.
     """
     if issparse(X):
         return frozen(X.indptr, X.indices, X.data)  # type: ignore[return-value]
     n, d = X.shape
     indptr = np.arange(n + 1, dtype=np.int32) * np.int32(d)
-    indices = np.tile(np.arange(d, dtype=np.int32), n)
-    return frozen(indptr, indices, X.reshape(-1))  # type: ignore[return-value]
+    indices = np.empty((n, d), dtype=np.int32)
+    indices[:] = np.arange(d, dtype=np.int32)  # np.tile takes longer for a single row
+    return frozen(indptr, indices.reshape(-1), X.reshape(-1))  # type: ignore[return-value]
 
 
 def frozen(*arrays: NDArray) -> tuple[NDArray, ...]:
-    """Read-only views."""
+    """Return read-only views."""
     views = tuple(array.view() for array in arrays)
     for view in views:
         view.flags.writeable = False
     return views
-
-
-def check_tree(
-    check: StoredCheck, tree: Tree, weights: NodeWeights, n_features: int, n_labels: int
-) -> None:
-    """A ValueError unless these are a tree of so many labels, and the weights of its nodes."""
-    check.kind("tree_", tree, Tree)
-    tree.check_stored(check, n_labels)
-    check.kind("weights_", weights, NodeWeights)
-    weights.check_stored(check, tree, n_features)
-
-
-def check_slots(
-    check: StoredCheck, name: str, features: I32, ptr: I64, n_nodes: int, n_features: int
-) -> None:
-    """A ValueError unless each hash table of features has a free slot, which ends a search."""
-    check.pointers(f"pointers to {name}", ptr, n_nodes, features.size, dtype="int64")
-    check.indices(name, features, features.size, n_features, least=-1, dtype="int32")
-    if check.values and features.size:
-        first = ptr[:-1][np.diff(ptr) > 0]
-        if (np.minimum.reduceat(features, first) != _FREE).any():
-            raise ValueError(f"{name} must have a free slot at each node that has slots")
 
 
 def _pointers(counts: I64) -> I64:
@@ -196,7 +158,10 @@ def _first_slot(feature: np.int64, first: int, last: int) -> np.int64:
 
 @njit(nogil=True, cache=True)
 def feature_row(slot_feature: I32, slot_row: I32, first: int, last: int, feature: int) -> np.int64:
-    """Row of a feature in the block of the node with the slots from `first` to `last`; -1: none."""
+    """Return the row of a feature in the block of a node, -1 if it has none.
+
+    The slots of the node are those from `first` to ``last - 1``.
+    """
     if first == last:
         return np.int64(feature)
     slot = _first_slot(np.int64(feature), first, last)

@@ -9,15 +9,20 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.special import softmax
 
-from labelry.embeddings.moments import SampleSizeWarning, learn_topics
-from labelry.embeddings.moments.documents import documents, present_words
-from labelry.embeddings.moments.passes import WordMoments
-from labelry.embeddings.moments.simplex import to_distributions
+from labelry.embeddings.moments.bounds import MomentStatistics, SampleSizeWarning
+from labelry.embeddings.moments.model import MomentsSettings, learn_topics
+from labelry.embeddings.moments.passes import WordMoments, documents, present_words
 from labelry.embeddings.moments.tensor import tensor_eigenpairs
-from labelry.embeddings.moments.topics import choose_topics, refine
+from labelry.embeddings.moments.topics import Estimate, choose_topics, refine, to_distributions
 from labelry.linalg.rows import Rows
 
 PLAIN = {"n_refinements": 0}  # Algorithm 1 and nothing else
+
+
+def learned(
+    rows: Rows, n_topics: object, *, rng: np.random.Generator, **options: object
+) -> tuple[Estimate, MomentStatistics]:
+    return learn_topics(rows, MomentsSettings(n_topics=n_topics, **options), rng)
 
 
 def indicator(columns: np.ndarray, width: int) -> csr_array:
@@ -76,7 +81,7 @@ def test_three_passes_and_one_for_each_extra() -> None:
         ({"diagonal": "removed"}, 3),
     ]:
         rows = Rows(X, Y, n_jobs=1)
-        learn_topics(rows, 3, rng=np.random.default_rng(0), **{**PLAIN, **options})
+        learned(rows, 3, rng=np.random.default_rng(0), **{**PLAIN, **options})
         assert rows.n_passes == expected
 
 
@@ -125,7 +130,7 @@ def test_topics_of_separate_words_are_recovered_exactly() -> None:
     for i, k in enumerate(topics):
         X[i, 10 * k + rng.permutation(10)[:6]] = 1
     Y = np.eye(3, dtype=np.float32)[topics]
-    found = learn_topics(Rows(X, Y), 3, rng=rng, **PLAIN)[0].smoothed(0.0)
+    found = learned(Rows(X, Y), 3, rng=rng, **PLAIN)[0].smoothed(0.0)
     labels = found.labels.argmax(axis=0)
     assert sorted(labels) == [0, 1, 2]
     assert_allclose(found.labels[labels, [0, 1, 2]], 1, atol=1e-4)
@@ -138,8 +143,7 @@ def test_topics_of_separate_words_are_recovered_exactly() -> None:
 def test_the_blocks_do_not_matter() -> None:
     X, Y = Truth(60, 8, 3).sample(500, 2)
     results = [
-        learn_topics(Rows(X, Y, block_rows=b), 3, rng=np.random.default_rng(0))[0]
-        for b in (None, 37)
+        learned(Rows(X, Y, block_rows=b), 3, rng=np.random.default_rng(0))[0] for b in (None, 37)
     ]
     for one, ten in zip(*results, strict=True):
         assert_allclose(one, ten, rtol=1e-2, atol=1e-3)
@@ -149,9 +153,9 @@ def test_a_weight_of_two_is_a_row_twice() -> None:
     X, Y = Truth(60, 8, 3).sample(300, 5)
     weights = np.where(np.arange(300) < 100, 2, 1)
     rng = np.random.default_rng
-    weighted, _ = learn_topics(Rows(X, Y, weights=weights), 3, rng=rng(0))
+    weighted, _ = learned(Rows(X, Y, weights=weights), 3, rng=rng(0))
     order = np.repeat(np.arange(300), weights)
-    repeated, _ = learn_topics(Rows(X[order], Y[order]), 3, rng=rng(0))
+    repeated, _ = learned(Rows(X[order], Y[order]), 3, rng=rng(0))
     assert_allclose(weighted.words, repeated.words, atol=2e-3)
 
 
@@ -161,23 +165,23 @@ def test_more_topics_than_the_rank_is_an_error_and_auto_takes_the_rank() -> None
     X[100:, 3:] = 1
     Y = np.repeat(np.eye(2, dtype=np.float32), 100, axis=0)
     with pytest.raises(ValueError, match="n_topics must be at most 2, the numerical rank"):
-        learn_topics(Rows(X, Y), 3, rng=np.random.default_rng(0))
-    topics, statistics = learn_topics(Rows(X, Y), "auto", rng=np.random.default_rng(0))
+        learned(Rows(X, Y), 3, rng=np.random.default_rng(0))
+    topics, statistics = learned(Rows(X, Y), "auto", rng=np.random.default_rng(0))
     assert len(topics.proportions) == len(statistics.eigenvalues) == 2
 
 
 def test_no_words_at_all_is_one_clear_error() -> None:
     Y = np.ones((5, 1), dtype=np.float32)
     with pytest.raises(ValueError, match="X has no positive entry"):
-        learn_topics(Rows(np.zeros((5, 3)), Y), "auto", rng=np.random.default_rng(0))
+        learned(Rows(np.zeros((5, 3)), Y), "auto", rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match="no document has two words"):
-        learn_topics(Rows(np.eye(5), Y), "auto", diagonal="removed", rng=np.random.default_rng(0))
+        learned(Rows(np.eye(5), Y), "auto", diagonal="removed", rng=np.random.default_rng(0))
 
 
 def test_fewer_documents_than_the_square_of_the_topics_is_a_warning_with_a_number() -> None:
     X, Y = Truth(60, 8, 3).sample(90, 4)
     with pytest.warns(SampleSizeWarning, match="largest n_topics for these is 9"):
-        learn_topics(Rows(X, Y), 10, rng=np.random.default_rng(0))
+        learned(Rows(X, Y), 10, rng=np.random.default_rng(0))
 
 
 def test_empty_documents_and_missing_labels_change_nothing_but_the_proportions() -> None:
@@ -186,7 +190,7 @@ def test_empty_documents_and_missing_labels_change_nothing_but_the_proportions()
     X0[:20] = 0
     Y0[20:40] = 0
     rows = Rows(csr_array(X0), csr_array(Y0))
-    topics = learn_topics(rows, 3, rng=np.random.default_rng(0))[0].smoothed(0.2)
+    topics = learned(rows, 3, rng=np.random.default_rng(0))[0].smoothed(0.2)
     for field in topics:
         assert np.isfinite(field).all()
     empty = csr_array((1, 60), dtype=np.float32)
@@ -197,7 +201,7 @@ def test_a_refinement_is_a_step_of_expectation_maximisation() -> None:
     X, Y = Truth(40, 6, 3).sample(200, 7)
     rng = np.random.default_rng(0)
     rows = Rows(X, Y, block_rows=60)
-    before, _ = learn_topics(rows, 3, rng=rng, **PLAIN)
+    before, _ = learned(rows, 3, rng=rng, **PLAIN)
     after = refine(rows, before)
     # The E step, with tempered words and smoothed topics, and the M step.
     topics = before.smoothed(0.5, labels=0.01)
@@ -210,7 +214,7 @@ def test_a_refinement_is_a_step_of_expectation_maximisation() -> None:
 
 def test_smoothed_topics_have_a_part_of_the_overall_frequencies() -> None:
     X, Y = Truth(40, 6, 3).sample(200, 7)
-    estimate, _ = learn_topics(Rows(X, Y), 3, normalize=False, rng=np.random.default_rng(0))
+    estimate, _ = learned(Rows(X, Y), 3, normalize=False, rng=np.random.default_rng(0))
     topics = estimate.smoothed(0.1, labels=0.3)
     for found, raw, A, part in (
         (np.exp(topics.log_words), estimate.words, X, 0.1),
@@ -230,7 +234,7 @@ def test_refinement_makes_the_labels_of_new_documents_likelier() -> None:
 
     def likelihood(n_refinements: int) -> float:
         rng = np.random.default_rng(0)
-        found, _ = learn_topics(Rows(X, Y), 4, n_refinements=n_refinements, rng=rng)
+        found, _ = learned(Rows(X, Y), 4, n_refinements=n_refinements, rng=rng)
         topics = found.smoothed(0.2)
         scores = topics.scores(topics.posterior(X_new))
         return float(np.log(scores[Y_new.nonzero()]).mean())
@@ -241,7 +245,7 @@ def test_refinement_makes_the_labels_of_new_documents_likelier() -> None:
 def test_temperature_is_higher_where_words_repeat_themselves() -> None:
     truth = Truth(100, 10, 4)
     X, Y = truth.sample(2000, 8, length=4)
-    estimate, _ = learn_topics(Rows(X, Y), 4, rng=np.random.default_rng(0))
+    estimate, _ = learned(Rows(X, Y), 4, rng=np.random.default_rng(0))
     topics, once = choose_topics(estimate, X, Y)
     assert once < 3
     # The same as scoring every pair of smoothing and temperature.
@@ -279,7 +283,7 @@ def test_errors_fall_like_one_over_the_root_of_the_documents() -> None:
         for repeat in range(6):
             X, Y = truth.sample(n, seed=n + repeat, length=15)
             rng = np.random.default_rng(repeat)
-            found, _ = learn_topics(
+            found, _ = learned(
                 Rows(X, Y), 4, diagonal="removed", n_power_passes=2, rng=rng, **PLAIN
             )
             errors[i, repeat] = truth.errors(found.smoothed(0.0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from labelry.embeddings.moments import MomentStatistics, convergence_bound, most_topics
+from labelry.embeddings.moments.bounds import MomentStatistics, convergence_bound
 
 STATISTICS = MomentStatistics(np.array([0.5, 0.2, 0.1], dtype=np.float32), 9.0, 30.0, 12.0, 1000)
 PI = np.array([0.5, 0.3, 0.2], dtype=np.float32)
@@ -44,7 +44,3 @@ def test_four_times_the_documents_halve_the_bounds() -> None:
 def test_errors(n: int, delta: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         convergence_bound(STATISTICS, PI, n, delta)
-
-
-def test_most_topics() -> None:
-    assert [most_topics(n) for n in (0, 1, 8, 9, 10_000)] == [0, 1, 2, 3, 100]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.testing import assert_allclose
 
-from labelry.embeddings.moments.simplex import project_to_simplex, to_distributions
+from labelry.embeddings.moments.topics import project_to_simplex, to_distributions
 
 
 def test_the_projection_is_the_nearest_probability_vector() -> None:

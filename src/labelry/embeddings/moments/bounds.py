@@ -2,84 +2,44 @@
 
 from __future__ import annotations
 
-from math import isqrt, log, sqrt
-from typing import NamedTuple
+from math import log, sqrt
+from typing import Annotated, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from labelry.checks import StoredCheck
-from labelry.state import storable
-
-F32 = NDArray[np.float32]
+from labelry.arrays import F32
+from labelry.storage.values import AtLeast
 
 
 class SampleSizeWarning(UserWarning):
-    """Fewer documents than the square of the number of topics: the theory is silent."""
+    """There are fewer documents than the square of the number of topics, as the theory needs."""
 
 
-@storable
 class MomentStatistics(NamedTuple):
     """What the bounds depend on.
 
-    Attributes
-    ----------
-    eigenvalues : array (K,)
-        The largest of the pair probabilities M2, largest first.
-    pairs, triples, label_pairs : float
-        Means over documents of nnz(x)^2, nnz(x)^3 and nnz(x)^2 nnz(y), as the moments weigh
-        them (d_2s, d_3s and d_ls of the paper).
-    n_rows : int
-        Documents.
+    `pairs`, `triples` and `label_pairs` are the means over documents of nnz(x)^2, nnz(x)^3 and
+    nnz(x)^2 nnz(y), as the moments weigh them: d_2s, d_3s and d_ls of the paper.
     """
 
-    eigenvalues: F32
+    eigenvalues: Annotated[F32, "n_topics"]  # the K largest of the pair probabilities M2
     pairs: float
     triples: float
     label_pairs: float
-    n_rows: int
-
-    def check_stored(self, check: StoredCheck, n_topics: int) -> None:
-        """A ValueError unless they are of so many topics."""
-        check.array("eigenvalues", self.eigenvalues, n_topics)
-        for name in ("pairs", "triples", "label_pairs", "n_rows"):
-            check.number(name, getattr(self, name))
+    n_rows: Annotated[int, AtLeast(1)]
 
 
 class ConvergenceBound(NamedTuple):
-    """Bounds that hold together with probability 1 - delta, from `n_required` documents on.
+    """Bounds that hold together with probability 1 - delta, from `n_required` documents on."""
 
-    Attributes
-    ----------
-    words : float
-        Of ||mu_k - estimate||, for every topic k.
-    labels : float
-        Of ||gamma_k - estimate||.
-    proportions : float
-        Of |pi_k - estimate|.
-    n_required : float
-        max(n_1, n_2, n_3) with every constant that the paper leaves open set to 1.
-    """
-
-    words: float
-    labels: float
-    proportions: float
-    n_required: float
-
-
-def most_topics(n_rows: int) -> int:
-    """The largest K for which n_rows >= K^2.
-
-    >>> most_topics(4880)
-    69
-    """
-    return isqrt(n_rows)
+    words: float  # of ||mu_k - estimate||, for every topic k
+    labels: float  # of ||gamma_k - estimate||
+    proportions: float  # of |pi_k - estimate|
+    n_required: float  # max(n_1, n_2, n_3) with every constant that the paper leaves open set to 1
 
 
 def convergence_bound(
     statistics: MomentStatistics, proportions: F32, n_rows: int, delta: float
 ) -> ConvergenceBound:
-    """The bounds of Theorem 1 for `n_rows` documents and probability 1 - `delta`."""
+    """Return the bounds of Theorem 1 for `n_rows` documents and probability 1 - `delta`."""
     if n_rows < 1:
         raise ValueError(f"N must be at least 1, got {n_rows}")
     if not 0 < delta < 1:

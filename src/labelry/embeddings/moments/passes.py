@@ -1,33 +1,82 @@
-"""The three passes of Algorithm 1 over documents; nothing d x d or n x K is formed.
+"""The three passes of Algorithm 1 over documents, without a matrix of d x d or n x K.
 
 M2, the probability of two words of a document, is only applied to thin matrices. Eigenpairs
-need two applications: the sketch is pass 1, and the second is taken together with the third
-moment in pass 2, in the coordinates of the sketch; the few K x K rotations that give the whitened
-tensor are done afterwards.
+need two applications: the sketch is pass 1, and pass 2 makes the second one together with the third
+moment, in the coordinates of the sketch. The few K x K rotations that give the whitened tensor
+follow afterwards.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, svd
+from scipy.sparse import csr_array, issparse
 
+from labelry.arrays import F32
 from labelry.embeddings.moments.bounds import MomentStatistics
-from labelry.embeddings.moments.documents import Documents, documents
 from labelry.embeddings.moments.tensor import symmetrize, transform
-from labelry.linalg.matrices import add_cross, product, scatter
+from labelry.linalg.matrices import Matrix, add_cross, product, scatter
 from labelry.linalg.parallel import balanced_spans, run
 from labelry.linalg.rows import Block, Rows
 from labelry.linalg.sketch import column_signs, gram, orthonormalize
 from labelry.progress import phase
 
-F32 = NDArray[np.float32]
 Diagonal = Literal["kept", "removed"]
 
-_TOLERANCE = 1e-5  # eigenvalues of M2 below this part of the largest are numerically zero
-_WORDS = 4096  # words whose dense products are held at a time
+_TOLERANCE = 1e-5  # part of the largest eigenvalue of M2 below which others are numerically zero
+_WORDS = 4096  # words whose dense products are in memory at a time
+_ROWS = 4096  # documents whose dense products are in memory at a time; not tuned
+
+
+class Documents(NamedTuple):
+    """Documents of binary words D (n, d), their labels Y (n, c), and the weight of each."""
+
+    words: csr_array
+    labels: csr_array
+    lengths: F32  # nnz(x_i)
+    pair_weights: F32  # of x_i x_i' in the second moment
+    triple_weights: F32  # of x_i (x) x_i (x) x_i in the third
+
+    def between(self, start: int, stop: int) -> Documents:
+        """Return the documents from number `start` to before `stop`."""
+        return Documents(*(field[start:stop] for field in self))
+
+    def parts(self) -> Iterator[Documents]:
+        """Yield the documents, some thousands at a time."""
+        for start in range(0, self.words.shape[0], _ROWS):
+            yield self.between(start, start + _ROWS)
+
+
+def present_words(X: Matrix) -> csr_array:
+    """Return 1 where a word is present (x > 0) and 0 elsewhere, as the paper models documents."""
+    if not issparse(X):
+        return csr_array(X > 0, dtype=np.float32)
+    # Entries that are not positive stay as explicit zeros: the index arrays are shared.
+    present = (X.data > 0).astype(np.float32)
+    return csr_array((present, X.indices, X.indptr), shape=X.shape)
+
+
+def documents(block: Block, normalize: bool) -> Documents:
+    """Return the documents of a block.
+
+    With `normalize` a document is scaled to unit length: with n words it counts n^-1 in the second
+    moment and n^-3/2 in the third, so that long documents do not decide alone.
+    """
+    words = present_words(block.X)
+    lengths = np.asarray(words.sum(axis=1), dtype=np.float32).ravel()
+    scale = np.maximum(lengths, 1) ** -0.5 if normalize else np.ones_like(lengths)
+    weights = np.float32(1) if block.weights is None else block.weights
+    return Documents(
+        words,
+        csr_array(block.side("Y")),
+        lengths,
+        (weights * scale**2).astype(np.float32),
+        (weights * scale**3).astype(np.float32),
+    )
 
 
 class Counts(NamedTuple):
@@ -53,13 +102,7 @@ class Whitened(NamedTuple):
 class WordMoments:
     """Moments of the documents in `rows`, by passes over them.
 
-    Parameters
-    ----------
-    diagonal : {"kept", "removed"}
-        Whether pairs and triples of a word with itself count: as the paper has it, or without
-        them.
-    normalize : bool
-        Scale documents to unit length.
+    With the diagonal "removed", pairs and triples of a word with itself do not count.
     """
 
     def __init__(self, rows: Rows, *, diagonal: Diagonal, normalize: bool) -> None:
@@ -68,11 +111,11 @@ class WordMoments:
         self.normalize = normalize
 
     def sketch(self, n_columns: int, n_power_passes: int, rng: np.random.Generator) -> F32:
-        """Pass 1 (line 1): M2 times a random matrix, and the counts, which stay here.
+        """Pass 1 (line 1): multiply M2 by a random matrix, and keep the counts in `self.counts`.
 
-        Returns a basis (d, m) of the range, its columns near the eigenvectors, each scaled so
-        that the documents' coordinates have like sizes. The diagonal stays for now: without it,
-        the large negative eigenvalues would take the places of the positive ones.
+        Returns a basis (d, m) of the range. Its columns are near the eigenvectors, each scaled so
+        that the coordinates of the documents have like sizes. The diagonal is kept here: without
+        it, the large negative eigenvalues would take the places of the positive ones.
         """
         d, c = self.rows.n_features, self.rows.n_labels
         M = rng.standard_normal((d, min(n_columns, d)), dtype=np.float32)
@@ -102,7 +145,7 @@ class WordMoments:
         return _scaled_basis(Z)
 
     def _gram_times(self, M: F32) -> F32:
-        """X'X M in one pass."""
+        """Return X'X M, in one pass."""
 
         def add(block: Block, Z: F32) -> None:
             docs = documents(block, self.normalize)
@@ -111,7 +154,7 @@ class WordMoments:
         return self.rows.reduce(add, M.shape)[0]
 
     def whiten(self, basis: F32, rank: int) -> Whitened:
-        """Pass 2 (lines 2-4): the second and third moments in coordinates of the basis, whitened.
+        """Pass 2 (lines 2-4): whiten the second and third moments in coordinates of the basis.
 
         Fewer than `rank` pairs come back when the numerical rank of M2 is smaller.
         """
@@ -146,7 +189,7 @@ class WordMoments:
         return Whitened(eigenvalues, W * signs, pairs @ R, transform(T, R))
 
     def labels(self, A: F32) -> F32:
-        """Pass 3 (line 8): M2L(A, A) for A = W U, (c, K), up to scale (equation 21)."""
+        """Pass 3 (line 8): return M2L(A, A) for A = W U, (c, K), up to scale (equation 21)."""
         n_jobs = self.rows.n_jobs
 
         def add(block: Block, Q: F32) -> None:
@@ -160,18 +203,17 @@ class WordMoments:
             return self.rows.reduce(add, (self.rows.n_labels, A.shape[1]))[0]
 
     def statistics(self, eigenvalues: F32) -> MomentStatistics:
+        """Return what the bounds depend on; after `sketch`."""
         n = self.rows.n_rows
-        counts = self.counts
-        return MomentStatistics(
-            eigenvalues, counts.pairs / n, counts.triples / n, counts.label_pairs / n, n
-        )
+        pairs, triples, label_pairs = (float(total) / n for total in self.counts[3:])
+        return MomentStatistics(eigenvalues, pairs, triples, label_pairs, n)
 
 
 def _scaled_basis(Z: F32) -> F32:
-    """Left singular vectors of Z, each over the square root of its singular value.
+    """Return the left singular vectors of Z, each over the square root of its singular value.
 
-    Float32 sums in these coordinates lose nothing: those of the weak directions would drown
-    among the strong ones in any other basis.
+    In these coordinates float32 sums stay exact enough. In any other basis, the strong directions
+    would round the weak ones away.
     """
     Q = orthonormalize(Z, tolerance=_TOLERANCE)
     if not Q.shape[1]:
@@ -182,7 +224,7 @@ def _scaled_basis(Z: F32) -> F32:
 
 
 def _whitening_rotation(basis: F32, pairs: F32, rank: int) -> tuple[F32, F32]:
-    """Eigenvalues of M2 within the basis, and R (m, K) with W = basis R (lines 2-3).
+    """Return the eigenvalues of M2 within the basis, and R (m, K) with W = basis R (lines 2-3).
 
     M2 v = nu v within the basis B is the pencil B'M2 B r = nu B'B r; eigh makes r'B'B r = 1.
     """
@@ -201,9 +243,10 @@ def _whitening_rotation(basis: F32, pairs: F32, rank: int) -> tuple[F32, F32]:
 
 
 def _third_moment(docs: Documents, W: F32) -> F32:
-    """sum_i weight_i h_i (x) h_i (x) h_i with h = x W, entries with the smallest index first only.
+    """Return sum_i weight_i h_i (x) h_i (x) h_i with h = x W.
 
-    A third of the full product: one GEMM for each first index and some thousand documents.
+    Only entries with the smallest index first are set, a third of the work: one GEMM for each
+    first index and some thousand documents.
     """
     m = W.shape[1]
     T = np.zeros((m, m, m), dtype=np.float32)
@@ -216,7 +259,7 @@ def _third_moment(docs: Documents, W: F32) -> F32:
 
 
 def _remove_repeated_words(T: F32, W: F32, word_triples: F32, counts: F32) -> None:
-    """Take triples that name a word twice or three times out of T.
+    """Subtract from T, in place, the triples that have a word twice or three times.
 
     sum over distinct words a, b, c of w_a (x) w_b (x) w_c
         = h (x) h (x) h - sym3(sum_v w_v (x) w_v (x) h) + 2 sum_v w_v (x) w_v (x) w_v

@@ -7,14 +7,13 @@ models, JMLR 2014, Algorithm 1.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from labelry.arrays import F32
 from labelry.progress import phase
 
-F32 = NDArray[np.float32]
-
-_STEPS = 5  # power steps of all starts before the best is chosen
-_MAX_STEPS = 30  # of the chosen one
+# Not tuned, any of them.
+_STEPS = 5  # power steps of all starts before the best start is chosen
+_MAX_STEPS = 30  # most further power steps of the chosen start
 _TOLERANCE = 1e-4  # change of a unit vector at which it has converged
 _SAME = 0.9  # cosine from which a start has found a pair that is already known
 
@@ -28,7 +27,7 @@ def symmetrize(T: F32) -> F32:
 
 
 def transform(T: F32, R: F32) -> F32:
-    """T(R, R, R) for a symmetric tensor T (m, m, m) and R (m, k)."""
+    """Return T(R, R, R) for a symmetric tensor T (m, m, m) and R (m, k)."""
     m, k = R.shape
     T = (T.reshape(m * m, m) @ R).reshape(m, m, k)
     T = np.einsum("abz,by->ayz", T, R, optimize=True)
@@ -38,19 +37,11 @@ def transform(T: F32, R: F32) -> F32:
 def tensor_eigenpairs(
     T: F32, n_pairs: int, *, n_restarts: int = 20, rng: np.random.Generator
 ) -> tuple[F32, F32]:
-    """Values (n_pairs,) and unit vectors (k, n_pairs) of a symmetric tensor T (k, k, k).
+    """Return values (n_pairs,) and unit vectors (k, n_pairs) of a symmetric tensor T (k, k, k).
 
-    One after the other: power steps v <- T(I, v, v) from many starts at once, the start with
-    the largest T(v, v, v) goes on until it stands still, and what it found is deflated.
-    Starts that were on their way to another pair carry on for the next; the others begin anew.
-
-    Parameters
-    ----------
-    n_restarts : int
-        Starts that compete for each pair; more find the largest pair more surely.
-
-    Notes
-    -----
+    The pairs are found one after the other. Many starts make power steps v <- T(I, v, v). The
+    start with the largest T(v, v, v) goes on until it converges, and its pair is deflated. Starts
+    that were on their way to another pair go on for the next one; the others begin again at random.
     A step costs k^3 n_restarts flops, in one matrix product.
     """
     k = len(T)
@@ -61,12 +52,13 @@ def tensor_eigenpairs(
     U = np.zeros((k, n_pairs), dtype=np.float32)
 
     def apply(V: F32, found: int) -> F32:
-        """T(I, v, v) less the pairs found: T is never changed."""
+        """Return T(I, v, v) less the pairs found; T itself does not change."""
         known = U[:, :found]
         # T(I, v, v) is the unfolded T times the Khatri-Rao product of V with itself.
         return unfolded @ (V[a] * V[b]) - known @ (values[:found, None] * (known.T @ V) ** 2)
 
     def refined(v: F32, found: int) -> F32:
+        """Return v after power steps until it converges."""
         for _ in range(_MAX_STEPS):
             last, v = v, _unit(apply(v, found))
             if np.linalg.norm(v - last) < _TOLERANCE:

@@ -1,53 +1,42 @@
-"""Topics: words, labels and proportions, and what they say about a document."""
+"""Topics: words, labels and proportions, and the labels of a document that follow from them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from labelry.checks import StoredCheck
-from labelry.embeddings.moments.documents import documents
-from labelry.embeddings.moments.passes import Counts
+from labelry.arrays import F32, F64
+from labelry.embeddings.moments.passes import Counts, documents
 from labelry.linalg.matrices import product, scatter
 from labelry.linalg.rows import Block, Rows
 from labelry.progress import phase
-from labelry.state import storable
-
-F32 = NDArray[np.float32]
 
 TEMPERATURES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0)
 SMOOTHINGS = (0.05, 0.1, 0.2, 0.3, 0.5)
-# Chosen on held-out rows. Labels are smoothed less than words: a rare one has its topics only.
-_WORDS_TEMPERATURE = 3.0  # in a refinement
-_WORD_SMOOTHING = 0.5  # in a refinement
-_LABEL_SMOOTHING = 0.01
+# These three were chosen on held-out rows. Labels are smoothed less than words, because a rare
+# label belongs to few topics.
+_WORDS_TEMPERATURE = 3.0  # divides the log-likelihood of words in a refinement
+_WORD_SMOOTHING = 0.5  # part of the overall frequencies of words in a refinement
+_LABEL_SMOOTHING = 0.01  # part of the overall frequencies of labels
+_COLUMNS = 16  # columns that are copied as rows at a time: one cache line of a row
 
 
-@storable
 class Topics(NamedTuple):
     """log P[v|h] (d, K), P[l|h] (c, K) and log P[h] (K,)."""
 
-    log_words: F32
-    labels: F32
-    log_proportions: F32
-
-    def check_stored(self, check: StoredCheck, n_features: int, n_labels: int) -> None:
-        """A ValueError unless they are topics of so many words and labels."""
-        check.kind("log_proportions", self.log_proportions, np.ndarray)
-        n_topics = self.log_proportions.size
-        check.array("log_proportions", self.log_proportions, n_topics)
-        check.array("log_words", self.log_words, n_features, n_topics)
-        check.array("labels", self.labels, n_labels, n_topics)
+    log_words: Annotated[F32, "n_features", "n_topics"]
+    labels: Annotated[F32, "n_labels", "n_topics"]
+    log_proportions: Annotated[F32, "n_topics"]
 
     def posterior(self, words: csr_array, *, temperature: float = 1.0, n_jobs: int = 1) -> F32:
-        """P[h|d] (n, K) of documents of binary words; a document without words has P[h].
+        """Return P[h|d] (n, K) of documents of binary words; a document without words has P[h].
 
-        The logarithm of the likelihood is divided by the temperature: as it is (equation 14),
-        a long document is certain of its topic.
+        The temperature divides the log-likelihood. At 1 (equation 14), a long document has one
+        topic with a probability of almost 1.
         """
         # Equation 13, in logs and for all documents at once
         L = product(words, self.log_words, n_jobs)
@@ -55,7 +44,7 @@ class Topics(NamedTuple):
         return _softmax(L + self.log_proportions)  # equation 14
 
     def scores(self, posterior: F32) -> F32:
-        """P[l|d] (n, c) from P[h|d] (n, K): equation 15."""
+        """Return P[l|d] (n, c) from P[h|d] (n, K): equation 15."""
         return posterior @ self.labels.T
 
 
@@ -69,9 +58,9 @@ class Estimate(NamedTuple):
     all_labels: F32
 
     def smoothed(self, smoothing: float, *, labels: float | None = None) -> Topics:
-        """Topics that are mixed with a part of the overall distributions.
+        """Return topics that are mixed with a part of the overall distributions.
 
-        Nothing is quite impossible then. `labels` is the part in those of labels, if another.
+        Every probability is then above zero. `labels` is the part for labels, where it differs.
         """
         words = _mixed(self.words, self.all_words, smoothing)
         even = np.full_like(self.proportions, 1 / len(self.proportions))
@@ -83,13 +72,13 @@ class Estimate(NamedTuple):
 
 
 def make_estimate(words: F32, labels: F32, proportions: F32, counts: Counts) -> Estimate:
-    """What the moments give, beside the overall distributions."""
+    """Return what the moments give, and the overall distributions with it."""
     overall = (_overall(counts.words), _overall(counts.labels))
     return Estimate(words, labels, proportions.astype(np.float32), *overall)
 
 
 def _overall(counts: F32) -> F32:
-    shares = counts.astype(np.float64) + 0.5  # what never occurs is worth half an occurrence
+    shares = counts.astype(np.float64) + 0.5  # a word that never occurs counts half an occurrence
     return (shares / shares.sum()).astype(np.float32)
 
 
@@ -100,11 +89,11 @@ def _mixed(P: F32, overall: F32, part: float) -> F32:
 
 
 def refine(rows: Rows, estimate: Estimate) -> Estimate:
-    """One step of expectation maximisation, in one pass.
+    """Make one step of expectation maximisation, in one pass.
 
     The moments put the topics near the truth; the step makes them fit the likelihood that
-    prediction uses. The labels of a document have their say in its topic: words are many and
-    say the same thing over, so their likelihood is tempered.
+    prediction uses. Words and labels of a document both count for its topic. A temperature divides
+    the likelihood of the words, because the many words of a document depend on each other.
     """
     d, c = rows.n_features, rows.n_labels
     topics = estimate.smoothed(_WORD_SMOOTHING, labels=_LABEL_SMOOTHING)
@@ -136,8 +125,8 @@ def choose_topics(
     temperatures: Sequence[float] = TEMPERATURES,
     n_jobs: int = 1,
 ) -> tuple[Topics, float]:
-    """Topics, and the temperature, that make the labels of some documents likeliest."""
-    known = np.unique(words.indices)  # only words of these documents matter
+    """Return the topics and the temperature that make the labels of some documents likeliest."""
+    known = np.unique(words.indices)  # no other word plays a part in these documents
     local = csr_array(words[:, known])
     few = estimate._replace(words=estimate.words[known], all_words=estimate.all_words[known])
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
@@ -159,8 +148,55 @@ def _softmax(L: F32) -> F32:
 
 
 def _shares(counts: F32) -> F32:
-    """Columns divided by their sums, in place; a column of zeros becomes uniform."""
+    """Divide columns by their sums, in place; a column of zeros becomes uniform."""
     totals = counts.sum(axis=0, dtype=np.float64)
     counts[:, totals <= 0] = 1
     counts /= np.where(totals > 0, totals, len(counts)).astype(np.float32)
     return counts
+
+
+def project_to_simplex(V: NDArray[np.floating]) -> F32:
+    """Return the probability vector nearest to each column of V, in Euclidean distance.
+
+    It is max(v - t, 0) with the t that makes the sum one. Entries that are not above the t of all
+    entries are not above the final t either. So they are left out, and t is computed again, until
+    it no longer changes.
+
+    Michelot: A finite algorithm for finding the projection of a point onto the canonical simplex,
+    1986.
+
+    >>> project_to_simplex(np.array([[1.2], [0.2], [-0.3]], dtype=np.float32)).ravel().round(3)
+    array([1., 0., 0.], dtype=float32)
+    """
+    out = np.empty(V.shape, dtype=np.float32)
+    for start in range(0, V.shape[1], _COLUMNS):
+        columns = slice(start, start + _COLUMNS)
+        part = np.array(V[:, columns].T, dtype=np.float64, order="C")
+        for v in part:
+            v -= _threshold(v)
+        np.maximum(part, 0, out=part)
+        out[:, columns] = part.T
+    return out
+
+
+def _threshold(v: F64) -> float:
+    """Return the t for which max(v - t, 0) sums to one."""
+    while True:
+        t = (v.sum() - 1) / len(v)
+        above = v[v > t]
+        if len(above) == len(v):
+            return float(t)
+        v = above
+
+
+def to_distributions(V: F32) -> F32:
+    """Return columns as probability vectors: scaled to sum to one, then projected on the simplex.
+
+    A column whose negative part nearly cancels its positive part is noise, and to divide by
+    its sum would leave a single entry; such a column is scaled by half its positive part.
+    A column without a positive entry becomes uniform.
+    """
+    positive = np.maximum(V, 0).sum(axis=0, dtype=np.float64)
+    scale = np.maximum(V.sum(axis=0, dtype=np.float64), positive / 2)
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=positive > 0)
+    return project_to_simplex(V * inverse.astype(np.float32))

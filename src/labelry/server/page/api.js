@@ -1,6 +1,8 @@
-// Requests to the server that this page came from.
+// Requests to the server that this page came from, and elements of the page.
 
 const KEY = "labelry-key";
+
+export const $ = (id) => document.getElementById(id);
 
 export class Problem extends Error {
   constructor(status, code, message) {
@@ -51,6 +53,14 @@ export function element(name, className, ...children) {
   const made = document.createElement(name);
   if (className) made.className = className;
   made.append(...children);
+  return made;
+}
+
+/** A button that acts when it is pressed. */
+export function button(className, act, ...children) {
+  const made = element("button", className, ...children);
+  made.type = "button";
+  made.addEventListener("click", act);
   return made;
 }
 

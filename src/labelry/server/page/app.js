@@ -1,13 +1,11 @@
 // Starts the page: what the server serves, and the parts that show it.
 
-import { Problem, ask, hasKey, pause, setKey } from "./api.js";
+import { $, Problem, ask, hasKey, pause, setKey } from "./api.js";
 import { Files } from "./files.js";
 import { LabelMap, decode } from "./map.js";
 import { Panel } from "./panel.js";
 import { Search } from "./search.js";
 import { Tags } from "./tags.js";
-
-const $ = (id) => document.getElementById(id);
 
 const parts = {};
 const model = {}; // what the server says of the model; the parts of the page share it

@@ -1,11 +1,10 @@
 // A file of texts: read here, tagged by the server in batches, offered as a download.
 
-import { ask, pause } from "./api.js";
+import { $, ask, pause } from "./api.js";
 import { asCsv, asJsonl, textsOf } from "./formats.js";
 
 const MOST_BYTES = 200e6;
 const TRIES = 20; // while the server is busy
-const $ = (id) => document.getElementById(id);
 
 export class Files {
   constructor({ model, settings }) {

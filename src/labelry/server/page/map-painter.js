@@ -3,19 +3,12 @@
 
 import { nameOf } from "./api.js";
 
-// Okabe and Ito's colours, and of Tol's what can be told from them; lighter ones on dark.
-const LIGHT = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00",
-  "#332288", "#999933", "#882255", "#44aa99", "#117733", "#aa4499"];
-const DARK = ["#56b4e9", "#e69f00", "#2fc596", "#e59ac0", "#a8d8f8", "#ff8a4c",
-  "#9a93ee", "#cccc66", "#d9769c", "#7fdccd", "#64bd74", "#dd90dd"];
 const SIZES = 4; // of points, by how frequent a label is
 const LONGEST = 26; // characters of a name on the map
 
-const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
-export const palette = () => (isDark() ? DARK : LIGHT);
-
-const packed = (colour) => {
-  const value = parseInt(colour.slice(1), 16);
+/** The colour of a group in the style sheet, as a pixel without its opacity. */
+const packed = (style, group) => {
+  const value = parseInt(style.getPropertyValue(`--group-${group}`).trim().slice(1), 16);
   return ((value & 0xff) << 16) | (value & 0xff00) | (value >> 16); // ABGR without A
 };
 
@@ -57,8 +50,9 @@ export class Painter {
     const most = lit.length ? 140 : 235; // opacity: others step back where some are lit
     const stamps = Array.from({ length: SIZES }, (_, size) =>
       stamp(radius * (0.75 + (0.75 * size) / (SIZES - 1)), across, most));
-    const colours = Uint32Array.from(palette(), packed);
-    const { x, y, groups, frequency, order } = data;
+    const { x, y, groups, frequency, order, leaders } = data;
+    const style = getComputedStyle(this.canvas);
+    const colours = Uint32Array.from(leaders, (_, group) => packed(style, group));
     const [sx, sy] = [measures.across * ratio, measures.down * ratio];
     const [dx, dy] = [left * ratio + margin, top * ratio + margin];
     const [right, bottom] = [across - margin, down - margin];

@@ -1,7 +1,7 @@
 // The label map: moved, zoomed and asked with pointer, fingers or keys.
 
-import { ask, element, nameOf } from "./api.js";
-import { Painter, at, palette } from "./map-painter.js";
+import { $, ask, element, nameOf } from "./api.js";
+import { Painter, at } from "./map-painter.js";
 
 const MOST_NAMES = 40; // of frequent labels, on the map at a time
 const CELL = [150, 40]; // CSS pixels in which one of them is named
@@ -12,7 +12,6 @@ const DOUBLE = 250; // milliseconds in which a second click may come
 const STRETCH = 1.6; // at most, of the longer side of the frame
 const LEAST_ZOOM = 0.7;
 const MOST_ZOOM = 400;
-const $ = (id) => document.getElementById(id);
 
 /** The arrays of GET /v1/map; see docs/server.md. */
 export function decode(buffer) {
@@ -42,10 +41,7 @@ export class LabelMap {
     this.fingers = new Map(); // pointers that are down, by id
     this.listen();
     new ResizeObserver(() => this.redraw()).observe(this.canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      this.legend();
-      this.redraw();
-    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
   }
 
   setData(data) {
@@ -79,10 +75,9 @@ export class LabelMap {
   async legend() {
     const groups = this.data.leaders;
     await this.learn(groups.flat());
-    const colours = palette();
     const items = groups.map((leaders, group) => {
       const names = leaders.map((id) => this.labels.get(id)).filter(Boolean).map(nameOf);
-      return element("li", "", swatch(colours[group]), element("span", "", names.join(", ")));
+      return element("li", "", swatch(group), element("span", "", names.join(", ")));
     });
     $("legend").replaceChildren(...(items.length > 1 ? items : []));
   }
@@ -343,14 +338,14 @@ export class LabelMap {
   }
 }
 
-function swatch(colour) {
+function swatch(group) {
   const space = "http://www.w3.org/2000/svg";
   const picture = document.createElementNS(space, "svg");
   picture.setAttribute("width", "11");
   picture.setAttribute("height", "11");
   const disc = document.createElementNS(space, "circle");
   for (const name of ["cx", "cy", "r"]) disc.setAttribute(name, "5.5");
-  disc.setAttribute("fill", colour);
+  disc.style.fill = `var(--group-${group})`;
   picture.append(disc);
   return picture;
 }

@@ -1,8 +1,6 @@
 // One label: how frequent it is, its words, the labels like it.
 
-import { ask, element, shown } from "./api.js";
-
-const $ = (id) => document.getElementById(id);
+import { $, ask, button, element, shown } from "./api.js";
 
 export class Panel {
   constructor({ model, complain, show }) {
@@ -71,10 +69,8 @@ export class Panel {
     const item = (label) => {
       const score = element("span", "score", label.similarity.toFixed(2));
       score.title = "Cosine of the two vectors";
-      const button = element("button", "", element("span", "", ...shown(label)), score);
-      button.type = "button";
-      button.addEventListener("click", () => this.open(label));
-      return element("li", "", button);
+      const name = element("span", "", ...shown(label));
+      return element("li", "", button("", () => this.open(label), name, score));
     };
     $("panel-similar").replaceChildren(...similar.filter((s) => s.similarity > 0).map(item));
     $("panel-neighbours").hidden = !$("panel-similar").children.length;

@@ -1,8 +1,6 @@
 // Labels by a part of their name.
 
-import { ask, element, shown } from "./api.js";
-
-const $ = (id) => document.getElementById(id);
+import { $, ask, button, element, shown } from "./api.js";
 
 export class Search {
   constructor({ open, complain }) {
@@ -32,13 +30,11 @@ export class Search {
 
   show({ labels, more }) {
     const item = (label) => {
-      const button = element("button", "", ...shown(label));
-      button.type = "button";
-      button.addEventListener("click", () => {
+      const choose = () => {
         this.hide();
         this.open(label);
-      });
-      return element("li", "", button);
+      };
+      return element("li", "", button("", choose, ...shown(label)));
     };
     const none = element("li", "quiet", "No label has this in its name.");
     $("found").replaceChildren(...(labels.length ? labels.map(item) : [none]));

@@ -1,11 +1,10 @@
 // The text and its tags, as it is typed.
 
-import { ask, element, nameOf, shown } from "./api.js";
+import { $, ask, button, element, nameOf, shown } from "./api.js";
 
 const DEBOUNCE = 120; // milliseconds after the last key
 const QUIET = 900; // before the tags are said aloud
 const WORDS = 4; // shown below a tag
-const $ = (id) => document.getElementById(id);
 
 export class Tags {
   constructor({ model, complain, open, answered }) {
@@ -145,16 +144,14 @@ export class Tags {
     row.bar = element("span", "bar");
     row.score = element("span", "score");
     row.why = element("span", "why");
-    const button = element(
-      "button", "tag",
+    const made = button(
+      "tag", () => this.open(row.label),
       element("span", "", ...shown(tag)), row.score, element("span", "track", row.bar), row.why,
     );
-    button.type = "button";
-    button.addEventListener("click", () => this.open(row.label));
     for (const event of ["pointerenter", "focus"]) {
-      button.addEventListener(event, () => this.activate(tag.id));
+      made.addEventListener(event, () => this.activate(tag.id));
     }
-    row.append(button);
+    row.append(made);
     this.rows.set(tag.id, row);
     return row;
   }

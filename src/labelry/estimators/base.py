@@ -1,0 +1,434 @@
+"""What every estimator shares: input, labels, prediction, saving.
+
+An estimator is a thin shell. Its class declares settings and names one function of a room below:
+
+    @estimator
+    class LinearLabelTree(LabelRanker, LinearTreeSettings):
+        system = "linear-tree"
+        fit_function = staticmethod(fit_linear_trees)
+
+`fit` turns what it is given into one `Rows`, calls that function, and keeps the fitted value that
+comes back. The parameters, their checks and their help come from the settings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from copy import copy
+from inspect import ismethod
+from typing import Any, ClassVar, Self, get_type_hints
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from labelry.arrays import F32, Ints
+from labelry.checks import StoredCheck
+from labelry.data.dataset import Dataset, numbered_groups
+from labelry.data.labels import align, encode_labels, encoded, label_counts
+from labelry.data.shards import Shards
+from labelry.data.text import TextFeatures
+from labelry.errors import ModelError
+from labelry.estimators.inputs import (
+    are_texts,
+    as_rows,
+    check_size,
+    checked_rows,
+    checked_weights,
+    is_clean,
+)
+from labelry.estimators.trained import Form, Trained, read_trained
+from labelry.linalg.blas import library_threads
+from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
+from labelry.linalg.parallel import resolve_jobs
+from labelry.linalg.rows import Known, Rows
+from labelry.metrics import precision_at_k
+from labelry.parameters import Settings, param, parameters_of
+from labelry.parameters import settings as estimator
+from labelry.ranking.ranker import (
+    Embeds,
+    Explains,
+    HasLabelVectors,
+    Ranker,
+    ScoresAll,
+    supports,
+)
+from labelry.storage import modelfile
+from labelry.storage.values import Arrays, pack, unpack
+from labelry.tagging.explanation import Explanation, explanation
+from labelry.tagging.new_labels import name_features, with_names
+
+__all__ = ["LabelRanker", "estimator"]
+
+
+_MOST_PREDICTED = 100  # labels per row that `predict` considers in the multilabel case
+_MOST_JOBS = 1 << 12  # threads that a model from a file may ask for
+_MANY_ROWS = 8  # for which a second thread of BLAS does not wait longer than it works
+_MAY_BE_NONE = ("text_features", "names")  # parts that can be asked for where a model has none
+# Errors of reading a model whose parts do not fit together
+_MISFITS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+@estimator
+class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
+    """Ranks labels for rows of features or for texts.
+
+    ``fit(X, Y)`` takes X as CSR, dense array or list of texts (tf-idf features are then learnt
+    and kept with the model), and Y as sparse or dense indicator, class vector, or lists of
+    labels. ``predict_topk(X, k)`` is the central call.
+
+    Attributes
+    ----------
+    trained_ : Trained
+        All that a fit leaves. Its parts, and those of its fitted value, can be asked for as
+        attributes with an underscore at the end: ``classes_``, ``fitted_``, ``text_features_``.
+    """
+
+    system: ClassVar[str]  # name on the command line and in model files
+    fit_function: ClassVar[Callable[..., Ranker]]
+    by_passes: ClassVar[bool] = True  # whether it can learn from rows that are not in memory
+
+    random_state: int | None = param(default=0, help="Seed of everything that is random.", least=0)
+    n_jobs: int | None = param(default=None, help="Threads; all cores when None.", least=-1)
+
+    # ---- fitting -------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn to rank labels.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix (n_rows, n_features), list of str, Dataset, Shards or Rows
+            The last three have their labels with them, and y is None. `Shards` and `Rows` need not
+            be in memory.
+        y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
+        """
+        return self._fit(X, y)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        groups: Any = None,
+        weights: Any = None,
+        names: Mapping[Any, str] | None = None,
+        label_features: Any = None,
+        **more: Any,
+    ) -> Self:
+        """Turn the input into one `Rows`, call the fit function, and keep the fitted value.
+
+        `more` goes to the fit function, for input that only one system takes.
+        """
+        self.check_parameters()
+        given, form, columns = self._entrance(X, y, names)
+        rows = given
+        if groups is not None:
+            rows = rows.knowing(groups=numbered_groups(groups, rows.n_rows))
+        if label_features is not None:
+            sizes = (rows.n_labels, rows.n_features)
+            features = name_features(label_features, *sizes, rows.known.text_features)
+            rows = rows.knowing(label_features=features)
+        if weights is not None:
+            weights = checked_weights(weights, rows.n_rows)
+            rows = rows.only(weights > 0).weighted(weights[weights > 0])
+        settings = copy(self)  # without the last model: workers of a cluster get the settings
+        settings.__dict__.pop("trained_", None)
+        rng = np.random.default_rng(self.random_state)
+        with self._threads():
+            fitted = type(self).fit_function(rows, settings, rng, **more)
+        classes, text_features = given.known.label_names, given.known.text_features
+        counts = given.label_counts()
+        self.trained_ = Trained(
+            fitted, np.asarray(classes), form, counts, given.n_rows, text_features, **columns
+        )
+        return self
+
+    def _entrance(
+        self, X: Any, y: Any, names: Mapping[Any, str] | None
+    ) -> tuple[Rows, Form, dict[str, Any]]:
+        """Return the rows that were given, the form of their labels, and further fields to keep."""
+        if isinstance(X, Dataset | Shards | Rows) and y is not None:
+            kind = type(X).__name__
+            raise ValueError(f"y must be None: a {kind} has its labels with it")
+        if isinstance(X, Shards):
+            X = X.rows(n_jobs=self.n_jobs)
+        if isinstance(X, Rows):
+            if names:
+                raise ValueError("names need texts, but X are Rows")
+            n_features = X.n_features if X.known.text_features is None else None
+            form: Form = "indicator" if X.known.label_names is None else "lists"
+            rows = checked_rows(X)
+            if self.n_jobs is not None:
+                rows.n_jobs = resolve_jobs(self.n_jobs)
+            return rows, form, {"n_features_in": n_features}
+        labels, form = X.labels if isinstance(X, Dataset) else encoded(y)
+        X = X.rows if isinstance(X, Dataset) else X
+        labels, described = with_names(labels, names) if names else (labels, None)
+        text_features, label_features = None, None
+        if are_texts(X):
+            text_features, matrix = self._learn_texts(X, described)
+            matrix, columns = as_matrix(matrix), {"names": described}
+            if described is not None:
+                label_features = as_matrix(text_features.transform(described.tolist()))
+        elif described is not None:
+            raise ValueError("names need texts, but X are feature vectors")
+        else:
+            matrix, columns = self._learn_columns(X)
+        Y = labels.indicator
+        if Y.shape[0] != matrix.shape[0]:
+            raise ValueError(f"X has {matrix.shape[0]} rows but Y has {Y.shape[0]}")
+        classes = np.arange(Y.shape[1]) if labels.classes is None else labels.classes
+        known = Known(classes, label_counts(Y), label_features, text_features=text_features)
+        return Rows(matrix, Y, n_jobs=self.n_jobs, known=known), form, columns
+
+    def _learn_texts(self, texts: Any, names: NDArray[Any] | None) -> tuple[TextFeatures, Matrix]:
+        """Return the text features to keep, and those of the texts; a system may override this."""
+        features = TextFeatures(n_jobs=self.n_jobs)
+        return features, features.fit_transform(texts)
+
+    def _learn_columns(self, X: Any) -> tuple[Matrix, dict[str, Any]]:
+        """Return X as a clean matrix; its number of columns, and their names if it has some."""
+        probe = type(self)()  # scikit-learn writes what it finds into an estimator
+        options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "order": "C"}
+        matrix = as_matrix(validate_data(probe, X, reset=True, **options))
+        if not getattr(self, "normalize", True):
+            check_size(matrix)
+        found = vars(probe)
+        return matrix, {
+            name: found.get(f"{name}_") for name in ("n_features_in", "feature_names_in")
+        }
+
+    # ---- prediction ----------------------------------------------------------------------------
+
+    def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray[Any], F32]:
+        """The k best labels of each row and their scores, best first.
+
+        Returns
+        -------
+        labels : array (n_rows, min(k, n_labels))
+            As in `classes_`. Where a system finds fewer than k labels: -1, or None for names.
+        scores : array of the same shape, float32
+            Higher is better; minus infinity where there is no label.
+        """
+        trained = self._trained()
+        ids, scores = self._topk(trained, X, k)
+        return trained.named(ids), scores
+
+    def topk_ids(self, X: Any, k: int = 5) -> tuple[Ints, F32]:
+        """As `predict_topk`, with column numbers in place of names (-1: none)."""
+        return self._topk(self._trained(), X, k)
+
+    def predict(self, X: Any) -> Any:
+        """The labels of each row, in the form in which `fit` got them.
+
+        The best class of each row if Y was a class vector. Otherwise the labels whose score
+        reaches `threshold` (at most the best 100): an indicator, sparse or dense, or lists.
+        """
+        trained = self._trained()
+        if trained.form == "classes":
+            return trained.classes[self._topk(trained, X, 1)[0][:, 0]]
+        ids, scores = self._topk(trained, X, _MOST_PREDICTED)
+        chosen = (scores >= trained.fitted.threshold) & (ids >= 0)
+        if trained.form == "lists":
+            return [
+                trained.classes[row[keep]].tolist() for row, keep in zip(ids, chosen, strict=True)
+            ]
+        rows, places = np.nonzero(chosen)
+        ones = np.ones(len(rows), dtype=np.float32)
+        shape = (len(ids), len(trained.classes))
+        Y = csr_array((ones, (rows, ids[rows, places])), shape=shape)
+        return Y.toarray().astype(int) if trained.form == "dense" else Y
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Precision at 1: how often the best label is right (accuracy, if Y is a class vector)."""
+        trained = self._trained()
+        labels, classes = encode_labels(y), trained.classes
+        if labels.classes is not None:
+            Y = align(labels.indicator, labels.classes.tolist(), classes.tolist())
+        elif classes.dtype.kind in "OU":  # an indicator: its columns are in our order
+            Y = labels.indicator
+            if Y.shape[1] != len(classes):
+                n = len(classes)
+                raise ValueError(f"y must have {n} columns, one for each label; got {Y.shape[1]}")
+        else:
+            Y = align(labels.indicator, None, classes.tolist())
+        best = self._topk(trained, X, 1)[0]
+        if sample_weight is None:
+            return precision_at_k(Y, best, 1)
+        right = Y[np.arange(len(best)), best[:, 0]].astype(bool)
+        return float(np.average(np.asarray(right).ravel(), weights=np.asarray(sample_weight)))
+
+    def score_all(self, X: Any) -> F32:
+        """Scores of all labels (n_rows, n_labels), for systems that have them; mind the size."""
+        return self._asked(X, ScoresAll, "scores", "does not score all labels")
+
+    def embed(self, X: Any) -> F32:
+        """Vectors (n_rows, embedding_dim) of features or texts, for systems that have them."""
+        return self._asked(X, Embeds, "embed", "does not embed rows")
+
+    def label_vectors(self) -> F32:
+        """A vector (n_labels, k) for each label; similar for labels of similar rows.
+
+        A ValueError where a system has none.
+        """
+        return self._capable(HasLabelVectors, "has no label vectors")[1].label_vectors()
+
+    def similar_labels(self, label: Any, k: int = 10) -> tuple[NDArray[Any], F32]:
+        """The k labels with vectors most like that of `label`, and their cosine similarities."""
+        trained, fitted = self._capable(HasLabelVectors, "has no label vectors")
+        V = scaled_rows(fitted.label_vectors())
+        found = trained.column(label)
+        cosine = V @ V[found]
+        cosine[found] = -np.inf
+        order = np.argsort(-cosine, kind="stable")[: min(k, len(V) - 1)]
+        return trained.classes[order], cosine[order]
+
+    def explain(self, row: Any, label: Any, n: int = 10) -> Explanation:
+        """Which features of a row speak for a label, and which against: the n strongest of each.
+
+        Parameters
+        ----------
+        row : str, or features: one row of a matrix, or a vector
+        label : one of `classes_`
+        """
+        trained, fitted = self._capable(Explains, "cannot explain its labels")
+        x = scaled_rows(self._features(trained, as_rows(row)))
+        column, n_jobs = trained.column(label), resolve_jobs(self.n_jobs)
+        with self._threads(1):
+            return explanation(fitted, x, column, label, n, trained.text_features, n_jobs)
+
+    @property
+    def threshold(self) -> float:
+        """Score from which `predict` takes a label, where a row may have several."""
+        return self._trained().fitted.threshold
+
+    @property
+    def probabilities(self) -> bool:
+        """Whether the scores are meant as probabilities."""
+        return self._trained().fitted.probabilities
+
+    def _trained(self) -> Trained:
+        """Return what the last fit left. One call takes it once: another fit may replace it."""
+        check_is_fitted(self)
+        return self.trained_
+
+    def _capable(self, capability: type, lack: str) -> tuple[Trained, Any]:
+        """Return what the last fit left, and its fitted value, which has a capability."""
+        trained = self._trained()
+        if not supports(trained.fitted, capability):
+            raise ValueError(f"{self.system} {lack}")
+        return trained, trained.fitted
+
+    def _asked(self, X: Any, capability: type, method: str, lack: str) -> F32:
+        trained, fitted = self._capable(capability, lack)
+        with self._threads():
+            return getattr(fitted, method)(self._features(trained, X), resolve_jobs(self.n_jobs))
+
+    def _topk(self, trained: Trained, X: Any, k: int) -> tuple[Ints, F32]:
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        matrix = self._features(trained, X)
+        with self._threads(matrix.shape[0]):
+            n_jobs = resolve_jobs(self.n_jobs)
+            return trained.fitted.topk(matrix, min(k, len(trained.classes)), n_jobs)
+
+    def _features(self, trained: Trained, X: Any) -> Matrix:
+        """Return X as a matrix that the fitted value takes."""
+        if are_texts(X):
+            if trained.text_features is None:
+                raise ValueError("this model was fitted on feature vectors, but got texts")
+            return as_matrix(trained.text_features.transform(X, resolve_jobs(self.n_jobs)))
+        if trained.text_features is not None:
+            raise ValueError("this model was fitted on texts, but got feature vectors")
+        if trained.feature_names_in is None and is_clean(X, trained.n_features_in):
+            return as_matrix(X)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float32, order="C")
+        matrix = as_matrix(X)
+        if matrix.shape[1] != trained.n_features:  # the model was replaced meanwhile
+            raise ValueError(f"X has {matrix.shape[1]} features, not {trained.n_features}")
+        return matrix
+
+    def _threads(self, n_rows: int = _MANY_ROWS) -> AbstractContextManager[None]:
+        """Hold BLAS to `n_jobs` threads, as the kernels are; to one for a few rows."""
+        return library_threads(resolve_jobs(self.n_jobs) if n_rows >= _MANY_ROWS else 1)
+
+    # ---- saving --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the model to a directory; `force` replaces a model that is there."""
+        arrays = Arrays()
+        state, label_names = self._trained().packed(arrays)
+        parameters = {
+            name: pack(value, f"parameters.{name}", arrays)
+            for name, value in self.get_params(deep=False).items()
+        }
+        modelfile.save(
+            path,
+            system=self.system,
+            parameters=parameters,
+            state=state,
+            arrays=arrays,
+            label_names=label_names,
+            force=force,
+        )
+
+    @classmethod
+    def from_file(cls, file: modelfile.ModelFile) -> Self:
+        """The estimator that `save` wrote."""
+        check = StoredCheck(values=file.verified)
+        try:
+            model = cls(**_read_parameters(cls, file, check))
+            model.check_parameters()
+            if not 1 <= resolve_jobs(model.n_jobs) <= _MOST_JOBS:
+                raise ValueError(f"n_jobs must be from 1 to {_MOST_JOBS}, got {model.n_jobs}")
+            fitted = get_type_hints(cls.fit_function, include_extras=True)["return"]
+            model.trained_ = read_trained(fitted, file, check)
+        # The checksums were right: it is of another version, or made by someone else.
+        except _MISFITS as error:
+            message = f"{file.path} does not hold a valid {cls.system}: {error}"
+            raise ModelError(message) from error
+        return model
+
+    # ---- scikit-learn --------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        """Return ``classes_``, ``fitted_`` and the like: parts of what the last fit left."""
+        trained = self.__dict__.get("trained_")
+        if trained is not None and name.endswith("_") and not name.startswith("_"):
+            for part in (trained, trained.fitted):
+                value = getattr(part, name[:-1], None)
+                if value is not None and not ismethod(value):
+                    return value
+            if name[:-1] in _MAY_BE_NONE:
+                return None
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _read_parameters(
+    cls: type[LabelRanker], file: modelfile.ModelFile, check: StoredCheck
+) -> dict[str, Any]:
+    known = parameters_of(cls)
+    if set(file.parameters) != set(known):
+        raise ValueError(f"its parameters must be {', '.join(known)}")
+    return {
+        name: unpack(known[name].hint, value, f"parameters.{name}", file.arrays, {}, check)
+        for name, value in file.parameters.items()
+    }

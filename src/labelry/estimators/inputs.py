@@ -1,0 +1,79 @@
+"""Checks of the rows, weights and texts that an estimator is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from labelry.arrays import F32, F64
+from labelry.data.labels import checked_indicator, label_counts
+from labelry.linalg.matrices import Matrix, as_matrix
+from labelry.linalg.rows import Block, Rows
+
+_LARGEST = 1e15  # feature whose squares, and sums of them, are safe in float32
+
+
+def checked_rows(rows: Rows) -> Rows:
+    """Return rows whose labels are checked, with names and counts of the labels."""
+    names = rows.known.label_names
+    (counts,) = rows.reduce(_add_label_counts, (rows.n_labels,), dtype=np.float64)
+    classes = np.arange(rows.n_labels) if names is None else np.array(list(names), dtype=object)
+    return rows.knowing(label_names=classes, label_counts=counts.astype(np.int32))
+
+
+def _add_label_counts(block: Block, counts: F64) -> None:
+    counts += label_counts(checked_indicator(block.side("Y"), block.start))
+
+
+def checked_weights(weights: Any, n_rows: int) -> F32:
+    """Return weights of rows as an array; a ValueError unless they are weights."""
+    checked = np.asarray(weights, dtype=np.float32)
+    if checked.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have shape ({n_rows},), got {checked.shape}")
+    if not np.isfinite(checked).all() or (checked < 0).any() or not checked.any():
+        raise ValueError("sample_weight must be finite and at least 0, and not all zero")
+    return checked
+
+
+def check_size(X: Matrix) -> None:
+    """Raise a ValueError for features that would overflow, and give scores that mean nothing."""
+    values = X.data if issparse(X) else X
+    largest = max(values.max(), -values.min()) if values.size else 0.0
+    if largest > _LARGEST:
+        raise ValueError(
+            f"features must be at most {_LARGEST:g} in size with normalize=False, got {largest:g}"
+        )
+
+
+def is_clean(X: Any, n_features: int | None) -> bool:
+    """Return whether X needs no conversion: the checks of scikit-learn take longer than a row."""
+    if not (isinstance(X, np.ndarray) or (issparse(X) and X.format == "csr")):
+        return False
+    return bool(
+        X.dtype == np.float32
+        and X.ndim == 2
+        and X.shape[0] > 0
+        and X.shape[1] == n_features
+        and np.isfinite(X.data if issparse(X) else X).all()
+    )
+
+
+def are_texts(X: Any) -> bool:
+    """Return whether X is a list, or another sequence, of texts."""
+    if issparse(X) or not hasattr(X, "__len__") or len(X) == 0:
+        return False
+    if isinstance(X, np.ndarray) and X.ndim != 1:
+        return False
+    return isinstance(next(iter(X)), str)
+
+
+def as_rows(row: Any) -> Any:
+    """Return one row in the form in which many are given."""
+    if isinstance(row, str):
+        return [row]
+    rows = row if issparse(row) else np.atleast_2d(row)
+    if rows.shape[0] != 1:
+        raise ValueError(f"row must be one row, got {rows.shape[0]}")
+    return as_matrix(rows)

@@ -1,0 +1,311 @@
+"""Sets of label vectors cut into balanced clusters: spherical k-means under a size constraint.
+
+References
+----------
+Dhillon, Modha: Concept decompositions for large sparse text data using clustering, 2001.
+Arthur, Vassilvitskii: k-means++, the advantages of careful seeding, 2007.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from labelry.linalg.kernels import Csr, csr_parts
+from labelry.linalg.lanes import LANES, add_scaled
+from labelry.linalg.matrices import Matrix
+from labelry.linalg.parallel import balanced_spans, run, spans
+
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+
+_MAX_STEPS = 20
+_GAIN = 1e-2  # relative gain of the objective below which the clusters are final
+_TRIALS = 3  # rows from which each seed is the best
+_SEED_ROWS = 64  # rows per part among which seeds are sought
+_SAME = 1e-5  # cosines nearer than this are equal: rounding must not decide
+_SPANS_PER_JOB = 8  # sets differ in steps, so threads get their share piece by piece
+
+
+class Sets(NamedTuple):
+    """Disjoint sets of labels: set s is ``members[bounds[s] : bounds[s + 1]]``."""
+
+    members: I32
+    bounds: I64
+
+    @property
+    def sizes(self) -> I64:
+        return np.diff(self.bounds)
+
+    def take(self, chosen: NDArray[np.bool_]) -> Sets:
+        """The sets for which `chosen` is true, in their order."""
+        sizes = self.sizes
+        bounds = np.concatenate([[0], np.cumsum(sizes[chosen])])
+        return Sets(self.members[np.repeat(chosen, sizes)], bounds)
+
+
+def even_cuts(sets: Sets, n_parts: I64) -> I64:
+    """Bounds that cut set s into ``n_parts[s]`` parts whose sizes differ by at most one."""
+    part = np.arange(n_parts.sum()) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
+    parts, sizes, starts = (np.repeat(a, n_parts) for a in (n_parts, sets.sizes, sets.bounds[:-1]))
+    return np.append(starts + sizes * part // parts, sets.bounds[-1])
+
+
+def split_sets(
+    V: Matrix,
+    sets: Sets,
+    n_parts: I64,
+    *,
+    balance: float,
+    rng: np.random.Generator,
+    n_jobs: int,
+) -> Sets:
+    """Cut set s into ``n_parts[s]`` sets of similar vectors, which take its place.
+
+    Rows of V have unit length, or are zero. A set has at most as many parts as members. The sizes
+    of its parts differ by a factor of at most `balance` (or by one). Holds a cosine for each member
+    and each part of its set.
+    """
+    least, most = _limits(sets.sizes, n_parts, balance)
+    rows = V[sets.members]  # in the order of the sets, for they are read many times
+    chance = rng.random((len(n_parts), _TRIALS * int(n_parts.max())), dtype=np.float32)
+    part = np.zeros(len(sets.members), dtype=np.int32)
+    pieces = balanced_spans(sets.bounds, _SPANS_PER_JOB * n_jobs if n_jobs > 1 else 1)
+    arguments = (_flat(rows), V.shape[1], sets.bounds, n_parts, least, most, chance, part)
+    run(cluster_sets, [(*arguments, *piece) for piece in pieces], n_jobs)
+    part += np.repeat(np.cumsum(n_parts) - n_parts, sets.sizes).astype(np.int32)
+    sizes = np.bincount(part, minlength=int(n_parts.sum()))
+    order = np.argsort(part, kind="stable")
+    return Sets(sets.members[order], np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def sparse_products(A: csr_array, C: csr_array, rows: slice, n_jobs: int) -> F32:
+    """``A[rows] @ C`` as a dense array, of sparse matrices."""
+    out = np.zeros((rows.stop - rows.start, C.shape[1]), dtype=np.float32)
+    arguments = (csr_parts(A), csr_parts(C), rows.start, out)
+    tasks = [(*arguments, *span) for span in spans(len(out), n_jobs)]
+    run(_add_products, tasks, n_jobs)
+    return out
+
+
+def _limits(sizes: I64, n_parts: I64, balance: float) -> tuple[I64, I64]:
+    """Sizes between these differ by `balance` at most, and can add up to those of the sets."""
+    mean = sizes / n_parts
+    least = np.maximum(np.minimum(np.ceil(mean * 2 / (1 + balance)), np.floor(mean)), 1)
+    most = np.maximum(np.floor(mean * 2 / (1 + 1 / balance)), np.ceil(mean))
+    return least.astype(np.int64), most.astype(np.int64)
+
+
+def _flat(V: Matrix) -> Csr:
+    """CSR arrays; a dense matrix is one whose column numbers go without saying (none given)."""
+    if issparse(V):
+        return Csr(V.indptr.astype(np.int64), V.indices, V.data)
+    indptr = np.arange(V.shape[0] + 1, dtype=np.int64) * V.shape[1]
+    return Csr(indptr, np.empty(0, dtype=np.int32), V.reshape(-1))
+
+
+@njit(nogil=True, cache=True)
+def _add_products(A: Csr, C: Csr, first: int, out: F32, row0: int, row1: int) -> None:
+    """``out[i] += a' C`` with row ``first + i`` of A, for i from row0 to row1."""
+    for i in range(row0, row1):
+        row = out[i]
+        for p in range(A.indptr[first + i], A.indptr[first + i + 1]):
+            v = A.data[p]
+            for q in range(C.indptr[A.indices[p]], C.indptr[A.indices[p] + 1]):
+                row[C.indices[q]] += v * C.data[q]
+
+
+@njit(nogil=True, cache=True)
+def cluster_sets(
+    rows: Csr,
+    n_columns: int,
+    bounds: I64,
+    n_parts: I64,
+    least: I64,
+    most: I64,
+    chance: F32,
+    part: I32,
+    first: int,
+    last: int,
+) -> None:
+    """Fill in the `part` of the members of the sets `first` to `last`."""
+    width = -(-n_parts[first:last].max() // LANES) * LANES
+    C = np.zeros((n_columns, width), dtype=np.float32)
+    trials = np.zeros((n_columns, LANES), dtype=np.float32)
+    for s in range(first, last):
+        if n_parts[s] > 1:
+            a, b, k = bounds[s], bounds[s + 1], n_parts[s]
+            found = np.zeros(b - a, dtype=np.int32)
+            _seeds(rows, a, b, k, chance[s], trials, C)
+            _lloyd(rows, a, b, k, least[s], most[s], C, found)
+            part[a:b] = found
+
+
+@njit(nogil=True, cache=True)
+def _dots(rows: Csr, i: int, C: F32, out: F32, at: int) -> None:
+    """``out[at] = v_i' C``, for all columns."""
+    indptr, indices, data = rows
+    p0, width = indptr[i], C.shape[1]
+    out[at] = 0.0
+    for p in range(p0, indptr[i + 1]):
+        line = np.int64(indices[p] if indices.size else p - p0) * width
+        for j in range(0, width, LANES):
+            add_scaled(out, at * width + j, data[p], C, line + j)
+
+
+@njit(nogil=True, cache=True)
+def _add(rows: Csr, i: int, C: F32, j: int) -> None:
+    """``C[:, j] += v_i``."""
+    indptr, indices, data = rows
+    p0 = indptr[i]
+    for p in range(p0, indptr[i + 1]):
+        C[indices[p] if indices.size else p - p0, j] += data[p]
+
+
+@njit(nogil=True, cache=True)
+def _clear(rows: Csr, a: int, b: int, C: F32) -> None:
+    """``C[:] = 0``, in the lines that the rows a to b can have touched."""
+    if rows.indices.size and rows.indptr[b] - rows.indptr[a] < C.shape[0]:
+        for p in range(rows.indptr[a], rows.indptr[b]):
+            C[rows.indices[p]] = 0.0
+    else:
+        C[:] = 0.0
+
+
+@njit(nogil=True, cache=True)
+def _seeds(rows: Csr, a: int, b: int, k: int, chance: F32, trials: F32, C: F32) -> None:
+    """Set C to `k` rows far from one another: k-means++, the best of a few trials for each seed.
+
+    Of large sets, evenly spaced rows are enough. The trials of a seed are columns of `trials`,
+    which is zero before and after.
+    """
+    stride = max(1, (b - a) // (_SEED_ROWS * k))
+    n = (b - a) // stride
+    S = np.empty((n, LANES), dtype=np.float32)
+    far = np.empty(n, dtype=np.float32)  # 1 - cosine with the nearest seed
+    row = np.empty(_TRIALS, dtype=np.int64)
+    for i in range(n):
+        v = a + i * stride
+        far[i] = 1.0 if rows.indptr[v + 1] > rows.indptr[v] else 0.0
+    for j in range(k):
+        for t in range(_TRIALS):
+            row[t] = a + stride * _draw(far, chance[j * _TRIALS + t])
+            _add(rows, row[t], trials, t)
+        total = np.zeros(_TRIALS)
+        for i in range(n):
+            _dots(rows, a + i * stride, trials, S, i)
+            for t in range(_TRIALS):
+                S[i, t] = min(far[i], max(np.float32(1.0) - S[i, t], np.float32(0.0)))
+                total[t] += S[i, t]
+        best = np.argmin(total)
+        far[:] = S[:, best]
+        _add(rows, row[best], C, j)
+        for t in range(_TRIALS):
+            _clear(rows, row[t], row[t] + 1, trials)
+
+
+@njit(nogil=True, cache=True)
+def _draw(weights: F32, chance: float) -> int:
+    """A place with probability in proportion to its weight; any, if all weights are zero."""
+    total = 0.0
+    for w in weights:
+        total += w
+    if total <= 0.0:
+        return int(chance * weights.size)
+    left = chance * total
+    place = 0
+    for i in range(weights.size):
+        if weights[i] > 0:
+            place = i
+            left -= weights[i]
+            if left < 0:
+                break
+    return place
+
+
+@njit(nogil=True, cache=True)
+def _lloyd(rows: Csr, a: int, b: int, k: int, least: int, most: int, C: F32, found: I32) -> None:
+    """Find the part of the rows a to b, from seeds in C; C is zero afterwards.
+
+    The objective is the sum over parts of |sum of its rows|, which is the sum of the cosines
+    between each row and the centre of its part.
+    """
+    n = b - a
+    S = np.empty((n, C.shape[1]), dtype=np.float32)
+    part = np.full(n, -1, dtype=np.int32)
+    norm = np.ones(k, dtype=np.float32)
+    best = 0.0
+    for step in range(_MAX_STEPS):
+        for i in range(n):
+            _dots(rows, a + i, C, S, i)
+        _clear(rows, a, b, C)
+        if step > 0:
+            objective = _norms(S, part, norm)
+            if objective <= best * (1.0 + _GAIN):
+                break
+            best = objective
+            found[:] = part
+        assign(S, norm, least, most, part)
+        if step == 0:
+            found[:] = part
+        for i in range(n):
+            _add(rows, a + i, C, part[i])
+    _clear(rows, a, b, C)
+
+
+@njit(nogil=True, cache=True)
+def _norms(S: F32, part: I32, norm: F32) -> float:
+    """The length of the sum c of each part, from |c|^2 = sum of v'c over its rows; their total."""
+    squares = np.zeros(norm.size)
+    for i in range(part.size):
+        squares[part[i]] += S[i, part[i]]
+    total = 0.0
+    for j in range(norm.size):
+        norm[j] = np.sqrt(max(squares[j], 1e-12))
+        total += norm[j]
+    return total
+
+
+@njit(nogil=True, cache=True)
+def assign(S: F32, norm: F32, least: int, most: int, part: I32) -> None:
+    """Each row to the part with the largest ``S / norm`` that has room; fills in `part`.
+
+    Rows that would lose most by their second choice go first. Parts that still lack rows of their
+    `least` get all that are left when there are only so many; of equal parts the smallest wins.
+    """
+    n, k = len(S), norm.size
+    regret = np.empty(n, dtype=np.float32)
+    for i in range(n):
+        high = -np.inf
+        second = -np.inf
+        for j in range(k):
+            s = S[i, j] / norm[j]
+            S[i, j] = s
+            if s > high:
+                second = high
+                high = s
+            elif s > second:
+                second = s
+        regret[i] = second - high
+    size = np.zeros(k, dtype=np.int64)
+    lacking = k * least
+    order = np.argsort(regret, kind="mergesort")
+    for at in range(n):
+        i = order[at]
+        room = least if n - at <= lacking else most
+        choice = -1
+        for j in range(k):
+            if size[j] < room and (
+                choice < 0
+                or S[i, j] > S[i, choice] + _SAME
+                or (S[i, j] >= S[i, choice] - _SAME and size[j] < size[choice])
+            ):
+                choice = j
+        lacking -= size[choice] < least
+        size[choice] += 1
+        part[i] = choice

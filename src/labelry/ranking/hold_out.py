@@ -1,0 +1,362 @@
+"""Hold rows out: whole groups of rows that belong together, such as near-duplicates.
+
+If training data holds near-duplicates (packages of one source, pages of one template), a random
+split leaks: models that memorise rows look too good. So whole groups are held out. Groups that are
+given are used as they are; otherwise rows with a large cosine are a group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from labelry.arrays import F32, F64, I32, I64, Bools, Ints
+from labelry.data.labels import label_counts
+from labelry.linalg.matrices import Matrix
+from labelry.linalg.parallel import resolve_jobs, run, spans
+from labelry.linalg.rows import Block, Rows, StreamedRows
+from labelry.progress import phase
+
+CSR = tuple[Ints, Ints, F32]  # indptr, indices, data
+
+# Rows of a group that probabilities are calibrated on. All rows of a large group, which are all
+# right or all wrong, would bend the curve; with one row, groups would count too little. Not tuned.
+CALIBRATED_OF_GROUP = 10
+FEW_LOST = 0.2  # share of lost labels above which new rows may resemble the training rows more
+_HALF = 0.5  # share of lost labels above which the rows are a list of labels
+_WINDOW = 1000  # rows before and after it in the list of a feature that a row is compared with
+_DRAWN = 4  # rows drawn for each row to hold out: some groups are too large
+_LEAST_DRAWN = 10_000  # rows drawn at least: of few rows, most may be in one large group
+_AT_ONCE = 4096  # rows whose near-duplicates are sought side by side
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Rows that a model is fitted without.
+
+    Attributes
+    ----------
+    groups : array (n_rows,)
+        Group of each row that is held out, by the number of one of its rows; -1 for the others.
+    chosen : array (n_unseen,)
+        Numbers of the first rows of each group.
+    unseen : Rows
+        These rows, in memory.
+    counts : array (n_labels,)
+        Rows of each label that are held out.
+    lost : float
+        Share of the labels of the rows that were drawn that no other row has; see `lost_share`.
+    """
+
+    groups: I32
+    chosen: NDArray[np.intp]
+    unseen: Rows
+    counts: I32
+    lost: float
+
+    @property
+    def seen(self) -> Bools:
+        """Return which rows are not held out, (n_rows,)."""
+        return self.groups < 0
+
+
+def hold_out(
+    rows: Rows,
+    n_wanted: int,
+    most: int,
+    similarity: float,
+    rng: np.random.Generator,
+    *,
+    of_group: int = CALIBRATED_OF_GROUP,
+    keep_labels: bool = True,
+) -> HeldOut:
+    """Draw about `n_wanted` of the rows, which have unit length, in whole groups.
+
+    If ``rows.known.groups`` are given, these are the groups. If each of them is larger than
+    `n_wanted`, one group is held out, of at most `most` rows. Otherwise a group is rows whose
+    cosine is at least `similarity`; in streamed rows these are found within a block.
+
+    Parameters
+    ----------
+    of_group : int
+        Rows of each group in `unseen`; see `few_of_groups`.
+    keep_labels : bool
+        Do not hold out rows whose labels would be lost if these are most labels; see
+        `without_lost_labels`.
+    """
+    if rows.known.groups is not None:
+        groups = drawn_groups(rows.known.groups, n_wanted, most, rng)
+    else:
+        with phase("near-duplicates"):
+            groups = drawn_near_duplicates(rows, similarity, n_wanted, rng)
+    drawn = groups >= 0
+    X, Y = rows.only(drawn).gathered("X", "Y")
+    lost = lost_share(Y, rows.label_counts())
+    if keep_labels:
+        groups = without_lost_labels(groups, Y, rows.label_counts())
+    mine = groups[drawn]
+    few = few_of_groups(mine, of_group)
+    unseen = Rows(X[few], Y[few], n_jobs=rows.n_jobs)
+    counts = label_counts(Y[np.flatnonzero(mine >= 0)])
+    return HeldOut(groups, np.flatnonzero(drawn)[few], unseen, counts, lost)
+
+
+def near_duplicates(X: Matrix, similarity: float = 0.9, n_jobs: int | None = 1) -> I32:
+    """Return for each row the first row of its group, with which it has at least this cosine.
+
+    Rows have unit length, or are zero. Dense rows are groups of their own: they are measurements,
+    of which many are always close.
+
+    Notes
+    -----
+    Let f be the rarest feature that two rows x, y share. Their cosine is at most the length of what
+    x has from f on, in order of frequency, times that of y; so f is among the few rarest features
+    of x where the first is at least `similarity`, and of y likewise. Rows are compared only if they
+    share such a feature and the product is large enough: all near-duplicates are found, except for
+    those that are more than 1,000 rows apart in the list of a feature that they share.
+
+    Bayardo, Ma, Srikant: Scaling up all pairs similarity search, 2007.
+    """
+    n = X.shape[0]
+    return _groups(X, similarity, np.arange(n, dtype=np.int32), n, resolve_jobs(n_jobs))
+
+
+def drawn_near_duplicates(
+    rows: Rows, similarity: float, n_wanted: int, rng: np.random.Generator
+) -> I32:
+    """Return groups of near-duplicates, of about `n_wanted` rows together; -1 for other rows.
+
+    Groups are sought only for rows that are drawn. Groups of more than `n_wanted` rows are left
+    out. In streamed rows, near-duplicates in different blocks are not found.
+    """
+    n_drawn = max(_DRAWN * n_wanted, _LEAST_DRAWN) if n_wanted else 0
+    drawn = rng.permutation(rows.n_rows)[:n_drawn].astype(np.int32)
+    if not isinstance(rows, StreamedRows):
+        return _groups(rows.gathered("X")[0], similarity, drawn, n_wanted, rows.n_jobs)
+
+    def groups(block: Block) -> I32:
+        own = drawn - np.int32(block.start)
+        own = own[(own >= 0) & (own < block.n_rows)]
+        found = _groups(block.X, similarity, own, n_wanted, 1)
+        return np.where(found < 0, found, found + np.int32(block.start))
+
+    found = np.concatenate(list(rows.map_blocks(groups)))
+    # Of all blocks together there are too many: those that were drawn first.
+    sizes = np.bincount(found[found >= 0], minlength=rows.n_rows)
+    kept = np.zeros(rows.n_rows + 1, dtype=bool)  # the last is that of no group
+    kept[drawn[_first_that_fit(sizes[drawn], n_wanted)]] = True
+    return np.where(kept[found], found, np.int32(-1))
+
+
+def drawn_groups(groups: Ints, n_wanted: int, most: int, rng: np.random.Generator) -> I32:
+    """Return some of the given groups (n_rows,), as `drawn_near_duplicates` does.
+
+    If all are larger than `n_wanted`, one of at most `most` rows is taken; a ValueError if there is
+    none.
+
+    Examples
+    --------
+    >>> drawn_groups(np.array([0, 0, 0, 1, 0, 2]), 2, 3, np.random.default_rng(0)).tolist()
+    [-1, -1, -1, 3, -1, 5]
+    """
+    first, group, sizes = np.unique(
+        groups, return_index=True, return_inverse=True, return_counts=True
+    )[1:]
+    smallest = int(sizes.min(initial=len(groups)))
+    if n_wanted and smallest > most:
+        raise ValueError(
+            f"groups must be such that some of the {len(groups):,} rows can be held out, at most "
+            f"{most:,}; the smallest group has {smallest:,}"
+        )
+    order = rng.permutation(len(sizes))
+    fits = np.zeros(len(sizes), dtype=bool)
+    fits[order] = _first_that_fit(sizes[order], max(n_wanted, smallest) if n_wanted else 0)
+    return np.where(fits, first, -1)[group].astype(np.int32)
+
+
+def few_of_groups(groups: I32, most: int = 1) -> NDArray[np.intp]:
+    """Return the numbers of the first `most` rows of each group, of rows that are held out.
+
+    If groups are larger on average, that many rows are taken. Only the first row of a group of
+    near-duplicates is certain to have none among the other rows.
+
+    Examples
+    --------
+    >>> few_of_groups(np.array([-1, 1, 1, 1, -1, 5, 6])).tolist()
+    [1, 5, 6]
+    >>> few_of_groups(np.array([-1, 1, 1, 1, -1, 5, 6]), most=2).tolist()
+    [1, 2, 5, 6]
+    >>> few_of_groups(np.array([-1, 1, 1, 1, -1, 5])).tolist()
+    [1, 2, 5]
+    """
+    held_out = np.flatnonzero(groups >= 0)
+    order = held_out[np.argsort(groups[held_out], kind="stable")]
+    place = np.arange(len(order)) - np.searchsorted(groups[order], groups[order])
+    n_groups = max(int(np.count_nonzero(place == 0)), 1)
+    return np.sort(order[place < max(most, len(order) // n_groups)])
+
+
+def lost_share(Y: csr_array, counts: Ints) -> float:
+    """Return the share of the labels of rows to hold out that are lost: no other row has them.
+
+    `Y` are the labels of these rows, and `counts` the rows of each label, these and the others.
+
+    Examples
+    --------
+    >>> lost_share(csr_array([[1, 1], [1, 0]]), np.array([7, 1]))
+    0.3333333333333333
+    """
+    lost = label_counts(Y) == counts
+    return float(lost[Y.indices].sum() / max(Y.nnz, 1))
+
+
+def without_lost_labels(groups: I32, Y: csr_array, counts: Ints) -> I32:
+    """Return the groups of rows to hold out without those that have a label of no other row.
+
+    But all groups are returned unless most of their labels would be lost. New rows have labels
+    without training rows, and so have rows that are held out. If more than half of their labels are
+    lost, the training rows are a list of labels and no sample of rows: new rows will have labels of
+    the list. `Y` and `counts` are those of `lost_share`.
+
+    Examples
+    --------
+    >>> Y, groups = csr_array(np.eye(3)), np.array([0, -1, 2, 3])
+    >>> without_lost_labels(groups, Y, np.array([7, 2, 1])).tolist()
+    [0, -1, 2, 3]
+    >>> without_lost_labels(groups, Y, np.array([7, 1, 1])).tolist()
+    [0, -1, -1, -1]
+    """
+    if lost_share(Y, counts) <= _HALF:
+        return groups
+    lost = label_counts(Y) == counts
+    held_out = np.flatnonzero(groups >= 0)
+    losing = groups[held_out[Y @ lost.astype(np.float32) > 0]]
+    return np.where(np.isin(groups, losing), groups.dtype.type(-1), groups)
+
+
+@njit(nogil=True, cache=True)
+def _first_that_fit(sizes: Ints, n: int) -> Bools:
+    """Return which sizes are taken, if each in turn is taken that fits in what is left of n."""
+    fits = np.zeros(sizes.size, dtype=np.bool_)
+    for i, size in enumerate(sizes):
+        if size <= n:
+            fits[i] = True
+            n -= size
+    return fits
+
+
+def _groups(X: Matrix, similarity: float, order: I32, n_rows: int, n_jobs: int) -> I32:
+    """Return groups of at most `n_rows` rows, begun by rows in that order; -1 for other rows."""
+    group = np.full(X.shape[0], -1, dtype=np.int32)
+    if not issparse(X):
+        group[order[:n_rows]] = order[:n_rows]
+        return group
+    rarity = np.empty(X.shape[1], dtype=np.int32)
+    frequency = np.bincount(X.indices, minlength=X.shape[1])
+    rarity[np.argsort(frequency, kind="stable")] = np.arange(X.shape[1])
+    # Copies: sorting and eliminating work in place.
+    X = csr_array((X.data, rarity[X.indices], X.indptr), shape=X.shape, copy=True)
+    X.sort_indices()
+    tail = np.sqrt(np.maximum(_tail_energy(X), 0)).astype(np.float32)
+    kept = np.where(tail >= np.float32(similarity), tail, np.float32(0))
+    prefix = csr_array((kept, X.indices, X.indptr), shape=X.shape, copy=True)
+    prefix.eliminate_zeros()
+    lists = csr_array(prefix.T)
+    rows, short, long = ((A.indptr, A.indices, A.data) for A in (X, prefix, lists))
+    largest = np.abs(X).max(axis=1).toarray().ravel()
+    problem = (rows, tail, largest, short, long, similarity, _WINDOW)
+    n_left, begin = n_rows, 0
+    while n_left and begin < len(order):
+        some = order[begin : begin + min(n_left, _AT_ONCE)]
+        begin += len(some)
+        some = some[group[some] == -1]
+        tasks = [(*problem, some[a:b]) for a, b in spans(len(some), n_jobs)]
+        for task, near in zip(tasks, run(_near_rows, tasks, n_jobs), strict=True):
+            n_left = _take_groups(task[-1], *near, n_left, group)
+    return np.maximum(group, -1)
+
+
+def _tail_energy(X: csr_array) -> F64:
+    """Return for each entry the sum of squares from there to the end of its row."""
+    before = np.concatenate([[0.0], np.cumsum(X.data.astype(np.float64) ** 2)])
+    return np.repeat(before[X.indptr[1:]], np.diff(X.indptr)) - before[:-1]
+
+
+@njit(nogil=True, cache=True)
+def _near_rows(
+    X: CSR,
+    tail: F32,
+    largest: F32,
+    prefix: CSR,
+    lists: CSR,
+    similarity: float,
+    window: int,
+    rows: I32,
+) -> tuple[I64, I32]:
+    """Return the near-duplicates of each of these rows: where they begin and end, and the rows."""
+    indptr, indices, data = X
+    prefix_indptr, prefix_indices, prefix_tail = prefix
+    list_indptr, list_rows, list_tail = lists
+    x = np.zeros(list_indptr.size - 1, dtype=np.float32)
+    least = np.float32(similarity - 1e-5)  # rounding aside
+    compared = np.full(indptr.size - 1, -1, dtype=np.int32)  # the last row it was compared with
+    bounds = np.zeros(rows.size + 1, dtype=np.int64)
+    near, n_near = np.empty(rows.size + 16, dtype=np.int32), 0
+    for r, i in enumerate(rows):
+        compared[i] = i
+        for p in range(indptr[i], indptr[i + 1]):
+            x[indices[p]] = data[p]
+        for p in range(prefix_indptr[i], prefix_indptr[i + 1]):
+            first, last = list_indptr[prefix_indices[p]], list_indptr[prefix_indices[p] + 1]
+            here = first + np.searchsorted(list_rows[first:last], i)
+            for q in range(max(here - window, first), min(here + window + 1, last)):
+                # Where it is too small, so it is for the features that they share after this one.
+                if prefix_tail[p] * list_tail[q] < least:
+                    continue
+                j = list_rows[q]
+                if compared[j] == i:
+                    continue
+                compared[j] = i  # this is the rarest feature that they share
+                n_shared = min(indptr[i + 1] - indptr[i], indptr[j + 1] - indptr[j])
+                if n_shared * largest[i] * largest[j] < least:
+                    continue  # one has far more features than the other
+                total = np.float32(0.0)
+                for e in range(indptr[j], indptr[j + 1]):
+                    if total + prefix_tail[p] * tail[e] < least:
+                        break  # the rest cannot make up for it
+                    total += x[indices[e]] * data[e]
+                if total >= similarity:
+                    if n_near == near.size:
+                        near = np.concatenate((near, np.empty_like(near)))
+                    near[n_near] = j
+                    n_near += 1
+        for p in range(indptr[i], indptr[i + 1]):
+            x[indices[p]] = 0.0
+        bounds[r + 1] = n_near
+    return bounds, near
+
+
+@njit(nogil=True, cache=True)
+def _take_groups(rows: I32, bounds: I64, near: I32, n_left: int, group: I32) -> int:
+    """Let each row in turn begin a group until `n_left` rows are in groups; return what is left.
+
+    A group of more rows than are still wanted is marked by -2 and left out.
+    """
+    for r, i in enumerate(rows):
+        if n_left == 0:
+            break
+        if group[i] != -1:
+            continue
+        members = near[bounds[r] : bounds[r + 1]]
+        members = members[group[members] == -1]
+        if members.size and members.min() < i:
+            continue  # drawn by a later row: large groups would be drawn more often
+        fits = 1 + members.size <= n_left
+        group[i] = i if fits else -2
+        group[members] = group[i]
+        n_left -= 1 + members.size if fits else 0
+    return n_left

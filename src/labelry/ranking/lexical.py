@@ -1,0 +1,58 @@
+"""Find labels whose descriptions share features, such as words, with a row."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+from labelry.arrays import F32, I32, Bools, Ints
+from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
+from labelry.ranking.evidence import sparse_inner_products
+from labelry.ranking.neighbours import fill_topk
+
+
+class LabelNames(NamedTuple):
+    """Descriptions of labels as rows of features, and for each feature the labels that have it.
+
+    Attributes
+    ----------
+    features : csr_array (n_labels, n_features)
+        Of unit length; zeros where a label has no description.
+    lists : csr_array (n_features, n_labels)
+        The transpose.
+    """
+
+    features: Annotated[csr_array, "n_labels", "n_features"]
+    lists: Annotated[csr_array, "n_features", "n_labels"]
+
+    def nearest(self, X: csr_array, k: int, n_jobs: int = 1) -> tuple[I32, F32]:
+        """Return the k labels whose descriptions have the largest product with each row.
+
+        -1 and minus infinity where fewer products are positive. For each feature of a row, the cost
+        is one operation for each description that has it.
+        """
+        labels = np.empty((X.shape[0], k), dtype=np.int32)
+        scores = np.empty((X.shape[0], k), dtype=np.float32)
+        fill_topk((X.indptr, X.indices, X.data), self.lists, labels, scores, n_jobs)
+        return labels, scores
+
+    def scores(self, candidates: Ints, X: csr_array, n_jobs: int = 1) -> F32:
+        """Return the inner products of rows with the descriptions of their candidates (n, m)."""
+        return sparse_inner_products(candidates, X, self.features, n_jobs)
+
+    def given(self, candidates: Ints) -> Bools:
+        """Return which candidates (n, m) have a description."""
+        start = self.features.indptr
+        return start[candidates + 1] > start[candidates]
+
+    def followed_by(self, more: Matrix) -> LabelNames:
+        """Return these with the descriptions of further labels after them."""
+        return label_names(vstack([self.features, csr_array(more)], format="csr"))
+
+
+def label_names(features: Matrix) -> LabelNames:
+    """Scale descriptions (n_labels, n_features), and list the labels of each feature."""
+    rows = scaled_rows(csr_array(as_matrix(features)))
+    return LabelNames(rows, csr_array(rows.T))

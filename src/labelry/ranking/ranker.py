@@ -1,0 +1,127 @@
+"""What a fitted value that ranks labels can do: one base class, and a protocol for each extra.
+
+Ask ``supports(model, Explains)`` before an extra is used; nobody asks for a class or an attribute.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol, Self, runtime_checkable
+
+from scipy.sparse import csr_array
+
+from labelry.arrays import F32, Ints
+from labelry.linalg.matrices import Matrix
+from labelry.ranking.contributions import Contributions
+
+
+class Ranker(ABC):
+    """Base of the fitted values that rank labels; a subclass is a frozen dataclass.
+
+    A ranker is never changed, so any number of threads may ask it, each with its own `n_jobs`.
+
+    Attributes
+    ----------
+    threshold : float
+        Score from which `predict` takes a label, where a row may have several.
+    probabilities : bool
+        Whether the scores are meant as probabilities.
+    """
+
+    @property
+    def threshold(self) -> float:
+        return 0.5
+
+    @property
+    def probabilities(self) -> bool:
+        return False
+
+    @abstractmethod
+    def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
+        """Return the k best labels of each row, best first, and their scores.
+
+        Labels are column numbers, -1 where fewer than k were found.
+        """
+
+
+@runtime_checkable
+class ScoresAll(Protocol):
+    """Scores every label of a row, not only the best."""
+
+    def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
+        """Return the scores of all labels, (n_rows, n_labels)."""
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """Maps rows to vectors."""
+
+    def embed(self, X: Matrix, n_jobs: int = 1) -> F32:
+        """Return one vector per row, (n_rows, embedding_dim)."""
+
+
+@runtime_checkable
+class HasLabelVectors(Protocol):
+    """Has a vector for each label; labels that appear on similar rows have similar vectors."""
+
+    def label_vectors(self) -> F32:
+        """Return the vectors, (n_labels, embedding_dim)."""
+
+
+@runtime_checkable
+class HasTree(Protocol):
+    """Ranks labels by a tree of them."""
+
+    @property
+    def tree(self) -> Any:
+        """Return the `labelry.trees.structure.Tree`."""
+
+
+@runtime_checkable
+class HasSpectrum(Protocol):
+    """Has an embedding whose directions were found with a value each."""
+
+    @property
+    def spectrum(self) -> F32 | None:
+        """Return the eigenvalues, (embedding_dim,), largest first; None where there are none."""
+
+
+@runtime_checkable
+class HasTopics(Protocol):
+    """Has topics; its estimator says what words and labels they have."""
+
+    @property
+    def topic_proportions(self) -> F32:
+        """Return the share of each topic, (n_topics,)."""
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """Knows which features speak for a label, and which against."""
+
+    def contributions(self, x: Matrix, label: int) -> Contributions:
+        """Return what each feature of one row adds to the margin of a label."""
+
+    def scored(
+        self, x: Matrix, label: int, n_jobs: int = 1
+    ) -> tuple[float | None, dict[str, float]]:
+        """Return the score of a label for one row, and the scores of the parts of the model.
+
+        The score is None where the label is not among the candidates of the row.
+        """
+
+
+@runtime_checkable
+class Grows(Protocol):
+    """Takes in further rows and labels without training again; the result is a new value."""
+
+    def with_rows(self, X: Matrix, Y: csr_array, n_jobs: int = 1) -> Self:
+        """Return a model that also knows these rows; further columns of Y are new labels."""
+
+    def with_labels(self, features: Matrix) -> Self:
+        """Return a model with further labels, which are known by their descriptions only."""
+
+
+def supports(model: Any, capability: type) -> bool:
+    """Return whether a fitted value, or the one that an estimator keeps, has a capability."""
+    return isinstance(getattr(model, "fitted_", model), capability)

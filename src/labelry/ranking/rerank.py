@@ -1,0 +1,249 @@
+"""A small model of which candidate labels are true, given the scores of several scorers.
+
+Logistic regression is the better re-ranker with few rows, boosted trees with many, above all if new
+rows resemble the training rows less than the rows held out do. The default is the mean of their log
+odds, in which the trees count for three quarters: it is close to the better of the two on every set
+that was tried. Both are kept as plain arrays; scikit-learn is needed to fit them only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from numba import njit
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+
+from labelry.arrays import F32, F64, I32, Bools, Ints
+from labelry.checks import StoredCheck, check_at_least
+from labelry.linalg.blas import library_threads
+from labelry.linalg.parallel import run, spans
+from labelry.ranking.evidence import PER_SCORER, n_features, of_candidates
+from labelry.storage.values import Indices
+
+Kind = Literal["average", "logistic", "boosted"]
+
+_LEAST = 1e-4  # score below which differences mean nothing
+_BOOSTED_SHARE = 0.75  # weight of boosted trees in the mean with logistic regression
+_FEW_HITS = 1500  # true candidates below which boosted trees are no better, and slow to train
+_MOST_CANDIDATES = 60_000  # to fit to: more of the wrong ones make no better re-ranker
+_N_TREES = 50  # of a boosted re-ranker
+_N_LEAVES = 15  # of each of these trees
+_LEAF_CANDIDATES = 100  # least candidates in a leaf: with fewer, P@1 falls most
+
+
+class Boosted(NamedTuple):
+    """Decision trees whose leaves add up to log odds.
+
+    Attributes
+    ----------
+    roots : array (n_trees,)
+        Number of the node that each tree begins with.
+    feature : array (n_nodes,)
+        Feature that a node tests; -1 for a leaf.
+    threshold : array (n_nodes,)
+        Largest value for which the path goes left; for a leaf, its log odds.
+    left, right : array (n_nodes,)
+        Children, which are later nodes.
+    offset : float
+        Log odds that are added in any case.
+    """
+
+    roots: Annotated[I32, "n_trees", Indices("n_nodes")]
+    feature: Annotated[I32, "n_nodes"]
+    threshold: Annotated[F32, "n_nodes"]
+    left: Annotated[I32, "n_nodes", Indices("n_nodes")]
+    right: Annotated[I32, "n_nodes", Indices("n_nodes")]
+    offset: float
+
+    def check_fits(self, check: StoredCheck, n_scorers: int) -> None:
+        """Raise a ValueError unless every path ends, and tests features of so many scorers."""
+        end = n_features(n_scorers)
+        check.indices("feature", self.feature, len(self.feature), end, least=-1, dtype="int32")
+        inner = np.flatnonzero(self.feature >= 0) if check.values else np.arange(0)
+        for name in ("left", "right"):
+            if (getattr(self, name)[inner] <= inner).any():
+                raise ValueError(f"{name} must be a later node than the node itself")
+
+    def times(self, factor: float) -> Boosted:
+        """Return the model with all log odds multiplied by a factor."""
+        leaf = self.feature < 0
+        threshold = np.where(leaf, np.float32(factor) * self.threshold, self.threshold)
+        return self._replace(threshold=threshold, offset=self.offset * factor)
+
+    def moved(self, by: float) -> Boosted:
+        """Return the model with a constant added to all log odds."""
+        return self._replace(offset=self.offset + float(by))
+
+    def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
+        """Return the log odds of candidates (n, m) with features F (n, m, n_features)."""
+        out = np.full(candidates.shape, self.offset, dtype=np.float32)
+        trees = self[:-1]  # all fields but the offset
+        tasks = [(candidates, F, trees, out, *span) for span in spans(len(out), n_jobs)]
+        run(_add_leaves, tasks, n_jobs)
+        return out
+
+
+class Logistic(NamedTuple):
+    """Log odds that are linear in `with_logarithms`."""
+
+    coef: Annotated[F32, "n_logarithms"]
+    intercept: float
+
+    def check_fits(self, check: StoredCheck, n_scorers: int) -> None:
+        """Raise a ValueError unless there is a weight for each feature of so many scorers."""
+        check.array("coef", self.coef, PER_SCORER * n_scorers + 1 + 2 * n_scorers)
+
+    def times(self, factor: float) -> Logistic:
+        """Return the model with all log odds multiplied by a factor."""
+        return Logistic(np.float32(factor) * self.coef, self.intercept * factor)
+
+    def moved(self, by: float) -> Logistic:
+        """Return the model with a constant added to all log odds."""
+        return self._replace(intercept=self.intercept + float(by))
+
+    def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
+        """Return the log odds of candidates (n, m) with features F (n, m, n_features)."""
+        return with_logarithms(F) @ self.coef + np.float32(self.intercept)
+
+
+class Reranker(NamedTuple):
+    """The mean log odds of its models."""
+
+    models: list[Boosted | Logistic]
+
+    def check_fits(self, check: StoredCheck, n_scorers: int) -> None:
+        """Raise a ValueError unless the models take the features of so many scorers."""
+        check_at_least("models", len(self.models), 1)
+        for model in self.models:
+            model.check_fits(check, n_scorers)
+
+    def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
+        """Return the mean log odds (n, m) of candidates; minus infinity where there is none."""
+        models: list[Boosted | Logistic] = [m for m in self.models if isinstance(m, Boosted)]
+        linear = [m for m in self.models if isinstance(m, Logistic)]
+        if linear:  # their sum is linear too, and logarithms take most of the time
+            models.append(Logistic(*(sum(part) for part in zip(*linear, strict=True))))
+        total = sum(model.log_odds(candidates, F, n_jobs) for model in models)
+        return np.where(candidates >= 0, total / np.float32(len(self.models)), -np.inf)
+
+
+def mean_reranker(rerankers: Sequence[Reranker]) -> Reranker:
+    """Return a re-ranker with the mean log odds of these."""
+    return Reranker([model for reranker in rerankers for model in reranker.models])
+
+
+def with_logarithms(F: F32) -> F32:
+    """Return the features of candidates, and for each scorer the logarithms of score and rank.
+
+    With these, odds are products of powers of scores and ranks.
+    """
+    F = of_candidates(F)
+    scored = F[..., :-1]
+    scores, ranks = scored[..., ::PER_SCORER], scored[..., PER_SCORER - 1 :: PER_SCORER]
+    logs = (np.log(np.maximum(scores, np.float32(_LEAST))), np.log1p(ranks))
+    return np.concatenate([F, *logs], axis=-1)
+
+
+def fit_reranker(
+    candidates: Ints, F: F32, hits: Bools, kind: Kind, rng: np.random.Generator
+) -> Reranker | None:
+    """Fit to candidates (n, m) of rows that were held out from the scorers; `hits` are the true.
+
+    `F` (n, m, n_features) comes from `labelry.ranking.evidence`. The kind "average" is logistic
+    regression alone if fewer than 1,500 candidates are true. Return None if all are, or none is.
+    """
+    listed = candidates >= 0
+    features, true = F[listed], hits[listed]
+    if true.all() or not true.any():
+        return None
+    features, true, rate = _drawn(features, true, rng)
+    models: list[Boosted | Logistic] = []
+    # One thread: threads of libraries wait for each other at every step of these small fits.
+    with library_threads(1):
+        if kind != "boosted":
+            models.append(_fit_logistic(features, true))
+        if kind == "boosted" or (kind == "average" and true.sum() >= _FEW_HITS):
+            models.append(_fit_boosted(features, true, rng))
+    if len(models) > 1:  # the re-ranker takes their mean
+        shares = (1 - _BOOSTED_SHARE, _BOOSTED_SHARE)
+        models = [model.times(2 * share) for model, share in zip(models, shares, strict=True)]
+    # Among the drawn candidates the odds are too high, by the same factor for all.
+    return Reranker([model.moved(np.log(rate)) for model in models])
+
+
+def _drawn(features: F32, true: Bools, rng: np.random.Generator) -> tuple[F32, Bools, float]:
+    """Return all true candidates and some of the others, and the share of the others."""
+    others = np.flatnonzero(~true)
+    n_drawn = max(_MOST_CANDIDATES - (len(true) - len(others)), _MOST_CANDIDATES // 2)
+    if n_drawn >= len(others):
+        return features, true, 1.0
+    keep = true.copy()
+    keep[rng.choice(others, n_drawn, replace=False)] = True
+    return features[keep], true[keep], n_drawn / len(others)
+
+
+def _fit_logistic(features: F32, true: Bools) -> Logistic:
+    A = with_logarithms(features).astype(np.float64)
+    mean, scale = A.mean(axis=0), A.std(axis=0)
+    scale[scale == 0] = 1
+    A -= mean
+    A /= scale
+    model = LogisticRegression(solver="newton-cholesky").fit(A, true)
+    coef = model.coef_[0] / scale
+    return Logistic(coef.astype(np.float32), float(model.intercept_[0] - mean @ coef))
+
+
+def _fit_boosted(features: F32, true: Bools, rng: np.random.Generator) -> Boosted:
+    model = HistGradientBoostingClassifier(
+        max_iter=_N_TREES,
+        max_leaf_nodes=_N_LEAVES,
+        min_samples_leaf=_LEAF_CANDIDATES,
+        l2_regularization=1.0,
+        early_stopping=False,
+        random_state=int(rng.integers(2**31)),
+    ).fit(features, true)
+    trees = [stage[0].nodes for stage in model._predictors]
+    roots = np.cumsum([0, *map(len, trees)])[:-1]
+    nodes = np.concatenate(trees)
+    first = np.repeat(roots, [len(tree) for tree in trees])
+    leaf = nodes["is_leaf"].astype(bool)
+    return Boosted(
+        roots.astype(np.int32),
+        np.where(leaf, -1, nodes["feature_idx"]).astype(np.int32),
+        np.where(leaf, nodes["value"], _rounded_down(nodes["num_threshold"])).astype(np.float32),
+        (first + nodes["left"]).astype(np.int32),
+        (first + nodes["right"]).astype(np.int32),
+        float(np.ravel(model._baseline_prediction)[0]),
+    )
+
+
+def _rounded_down(values: F64) -> F32:
+    """Return values as float32, so that ``x <= value`` stays the same for every x of that type."""
+    rounded = values.astype(np.float32)
+    return np.where(rounded > values, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+
+
+@njit(nogil=True, cache=True)
+def _add_leaves(
+    candidates: Ints,
+    F: F32,
+    trees: tuple[I32, I32, F32, I32, I32],
+    out: F32,
+    row0: int,
+    row1: int,
+) -> None:
+    """Add the leaves of each tree; a tree goes through all candidates of a row before the next."""
+    roots, feature, threshold, left, right = trees
+    for i in range(row0, row1):
+        for root in roots:
+            for c in range(candidates.shape[1]):
+                if candidates[i, c] < 0:
+                    continue
+                node = root
+                while feature[node] >= 0:
+                    low = F[i, c, feature[node]] <= threshold[node]
+                    node = left[node] if low else right[node]
+                out[i, c] += threshold[node]

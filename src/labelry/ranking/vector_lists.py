@@ -1,0 +1,115 @@
+"""Search among many vectors by looking only at those near the right centres.
+
+Jégou, Douze, Schmid: Product quantization for nearest neighbor search, 2011, section IV: an
+inverted file, here with the vectors themselves in its lists.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from labelry.arrays import F32, I32, I64, Ints
+from labelry.linalg.clusters import nearest_centre, unit_centres
+from labelry.linalg.parallel import run, spans
+from labelry.linalg.topk import topk
+from labelry.storage.values import AtLeast, Pointers
+
+_STEPS = 5  # of k-means: twice as many find a thousandth more of the neighbours
+_SAMPLE = 64  # points for each centre from which the centres are learnt
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+
+class VectorLists(NamedTuple):
+    """Lists of similar points: their centres, and where each begins among the points.
+
+    Attributes
+    ----------
+    centres : array (k, n_lists)
+    bounds : array (n_lists + 1,)
+        List c is ``points[bounds[c] : bounds[c + 1]]``; none is empty.
+    n_probes : int
+        Lists that a query looks into; more find more of the nearest points, and take longer.
+    """
+
+    centres: Annotated[F32, "n_features", "n_lists"]
+    bounds: Annotated[I64, "n_lists + 1", Pointers("n_points", least_step=1)]
+    n_probes: Annotated[int, AtLeast(1)] = 32
+
+    def search(
+        self, queries: F32, points: F32, n_neighbors: int, n_jobs: int = 1
+    ) -> tuple[I32, F32]:
+        """Return the points of largest inner product in the lists nearest to each query.
+
+        The best are first. Where the lists hold fewer than `n_neighbors`: -1 and minus infinity.
+        """
+        n_probes = min(self.n_probes, self.centres.shape[1])
+        probes = topk(queries @ self.centres, n_probes, n_jobs)[0]
+        near = np.empty((len(queries), n_neighbors), dtype=np.int32)
+        inner = np.empty((len(queries), n_neighbors), dtype=np.float32)
+        arguments = (queries, points, self.bounds, probes, near, inner)
+        run(search_lists, [(*arguments, *span) for span in spans(len(queries), n_jobs)], n_jobs)
+        return near, inner
+
+
+def make_lists(
+    points: F32, *, rng: np.random.Generator, n_jobs: int = 1
+) -> tuple[VectorLists, Ints]:
+    """Return lists for points of unit length, and the order in which the points must be kept.
+
+    They come from spherical k-means on a sample, and are at most twice the root of the number of
+    points, so that a query meets about as many centres as points of a few lists.
+    """
+    n = len(points)
+    n_lists = min(n, round(2 * np.sqrt(n)))
+    sample = points[rng.permutation(n)[: _SAMPLE * n_lists]]
+    centres = np.ascontiguousarray(sample[:n_lists].T)
+    for _ in range(_STEPS):
+        centres = unit_centres(sample, nearest_centre(sample, centres, n_jobs), n_lists)
+    where = nearest_centre(points, centres, n_jobs)
+    sizes = np.bincount(where, minlength=n_lists)
+    lists = VectorLists(
+        np.ascontiguousarray(centres[:, sizes > 0]), np.cumsum([0, *sizes[sizes > 0]])
+    )
+    return lists, np.argsort(where, kind="stable")
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _inner(A: F32, i: int, B: F32, j: int) -> np.float32:
+    total = np.float32(0.0)
+    for c in range(A.shape[1]):
+        total += A[i, c] * B[j, c]
+    return total
+
+
+@njit(nogil=True, cache=True)
+def search_lists(
+    queries: F32,
+    points: F32,
+    bounds: I64,
+    probes: I32,
+    near: I32,
+    inner: F32,
+    row0: int,
+    row1: int,
+) -> None:
+    """The largest of ``queries[i] @ points[lists probes[i]].T``, best first, for each row i."""
+    k = near.shape[1]
+    for i in range(row0, row1):
+        best, ids = inner[i], near[i]
+        best[:] = -np.inf
+        ids[:] = -1
+        for t in range(probes.shape[1]):
+            for r in range(bounds[probes[i, t]], bounds[probes[i, t] + 1]):
+                v = _inner(queries, i, points, r)
+                place = k
+                while place > 0 and v > best[place - 1]:
+                    if place < k:
+                        best[place] = best[place - 1]
+                        ids[place] = ids[place - 1]
+                    place -= 1
+                if place < k:
+                    best[place] = v
+                    ids[place] = r

@@ -1,0 +1,1 @@
+"""Fitted values on disk: JSON, safetensors, checksums, atomic replacement."""

@@ -1,0 +1,176 @@
+"""A directory that is replaced whole or not at all, and read whole while others replace it.
+
+Files are written to a hidden sibling directory (``.NAME.labelry-tmp-*``) and synced. Then one
+rename puts it in place. To replace another, the two directories are exchanged in one step (Linux
+``renameat2``) and the old one, now under the hidden name, is deleted. Where the system cannot
+exchange, the old one first moves to ``.NAME.labelry-old``; a crash before the new one has its place
+leaves only that, so readers take it when the path itself is missing, and the next writer moves it
+back before anything else.
+
+A writer holds a lock (``flock``) on its hidden directory, which ends with the process: a hidden
+directory without lock is what a crash left, and the next writer to that path deletes it. The
+parent directory is locked while names change, so that writers of one path take turns. Writing
+needs a POSIX system; reading does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from labelry.errors import ModelError
+from labelry.storage.sealed import reason
+
+T = TypeVar("T")
+Check = Callable[[Path], None]  # raises unless what is there may be replaced
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a new file, and see it on the disk."""
+    with open(path, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync(path: Path) -> None:
+    """See what was written to a file or directory on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some filesystems cannot sync a directory
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def read_stable(path: str | os.PathLike[str], read: Callable[[Path], T]) -> T:
+    """`read` the model directory; again if another took its place meanwhile."""
+    while True:
+        located = _locate(path)
+        try:
+            result = read(located[0])
+        except (ModelError, OSError) as error:
+            if _locate(path) != located:
+                continue
+            if isinstance(error, ModelError):
+                raise
+            where = error.filename or located[0]
+            raise ModelError(f"cannot read {where}: {reason(error)}") from error
+        if _locate(path) == located:
+            return result
+
+
+def _locate(path: str | os.PathLike[str]) -> tuple[Path, tuple[int, ...]]:
+    """Return the directory to read, and an identity that changes when another replaces it."""
+    target = Path(os.path.realpath(path))
+    # The path twice: a save may put the new model there while we look for the old one.
+    for directory in (Path(path), backup(target), Path(path)):
+        try:
+            found = directory.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise ModelError(f"cannot read {directory}: {reason(error)}") from error
+        if not stat.S_ISDIR(found.st_mode):
+            raise ModelError(f"{directory} is a file; a labelry model is a directory")
+        return directory, (found.st_dev, found.st_ino, found.st_ctime_ns)
+    raise ModelError(f"there is no model at {path}: the path does not exist")
+
+
+def backup(target: Path) -> Path:
+    """Where what was at `target` may be after a crash."""
+    return target.parent / f".{target.name}.labelry-old"
+
+
+@contextmanager
+def staged(target: Path, check: Check) -> Iterator[Path]:
+    """Make a hidden directory beside `target`; whatever has that name at the end is deleted."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{target.name}.labelry-tmp-"
+    staging = target.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
+    with ExitStack() as stack:
+        with locked(target.parent):
+            _recover(target)
+            for sibling in target.parent.iterdir():
+                if sibling.name.startswith(prefix):
+                    _remove_abandoned(sibling)
+            check(target)
+            staging.mkdir()
+            stack.callback(shutil.rmtree, staging, ignore_errors=True)
+            stack.enter_context(locked(staging))
+        yield staging
+
+
+@contextmanager
+def locked(directory: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock of a directory; yields False if it cannot be had."""
+    import fcntl  # Windows has none, and can still load models
+
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            held = True
+        except OSError:  # another has it, or the filesystem (some network ones) has no such locks
+            held = False
+        yield held
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(staging: Path) -> None:
+    # Its owner may be deleting it, or be another user: either is no reason not to save.
+    with suppress(OSError), locked(staging, wait=False) as held:
+        if held:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _recover(target: Path) -> None:
+    """Finish what a crashed `_swap` left; call it with the parent locked."""
+    if not backup(target).exists():
+        return
+    if target.exists():
+        shutil.rmtree(backup(target))
+    else:
+        os.rename(backup(target), target)
+
+
+def place(staging: Path, target: Path, check: Check) -> None:
+    """Give the finished directory its name; an old model takes the name of `staging`."""
+    with locked(target.parent):
+        _recover(target)
+        check(target)
+        if target.exists() and os.listdir(target):
+            if not _exchange(staging, target):
+                _swap(staging, target)
+        else:
+            os.rename(staging, target)
+        sync(target.parent)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Exchange two names in one step; False if the system or the filesystem cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    at_cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE in <fcntl.h>, <linux/fs.h>
+    return rename is not None and rename(at_cwd, bytes(a), at_cwd, bytes(b), exchange) == 0
+
+
+def _swap(staging: Path, target: Path) -> None:
+    """As `_exchange`, in steps that `_recover` and `_locate` can make good after a crash."""
+    os.rename(target, backup(target))
+    try:
+        os.rename(staging, target)
+    except OSError:
+        os.rename(backup(target), target)
+        raise
+    os.rename(backup(target), staging)

@@ -1,0 +1,192 @@
+"""Linear label trees whose scores are probabilities, for little more than the trees cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from labelry.arrays import F32, I32, Bools, Ints
+from labelry.linalg.matrices import Matrix, scaled_rows
+from labelry.linalg.rows import Rows
+from labelry.metrics.matching import match
+from labelry.progress import phase
+from labelry.ranking.calibration import CALIBRATED, Calibration, calibrated, fit_calibration
+from labelry.ranking.contributions import Contributions
+from labelry.ranking.evidence import best_candidates
+from labelry.ranking.hold_out import FEW_LOST, hold_out
+from labelry.ranking.objectives import (
+    Objective,
+    ObjectiveSettings,
+    f1_threshold,
+    label_weights,
+    weighted,
+)
+from labelry.ranking.ranker import Ranker
+from labelry.tagging.time_budget import Choice
+from labelry.trees.linear import (
+    LinearTrees,
+    LinearTreeSettings,
+    fast_options,
+    grow_trees,
+    retrain_nodes,
+    score_of,
+    train_linear_trees,
+)
+from labelry.trees.structure import Tree
+
+_SIMILARITY = 0.8  # cosine of rows that are held out together, as in Blend
+_ONE_IN = 60  # one row in so many is held out:
+_HELD_OUT = (1_000, 5_000)  # at least and at most, but never more than a quarter; not tuned
+_MUCH = 1 / 32  # share of the rows of a label: without more than that its classifier is worse
+_FEW_ROWS = 20  # held-out rows below which nothing is calibrated; not tuned
+_RANKED = 5  # best labels of the trees that are ranked by their probabilities; others come after
+_CANDIDATES = 30  # best labels of a row that a threshold or weights choose from; not tuned
+_HALF = 0.5  # threshold of probabilities, unless the objective is f1
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedTrees(Ranker):
+    """Linear label trees, calibrated on rows that were held out.
+
+    The five best labels of the trees are ranked by their probabilities, which depend on how
+    frequent a label is, unless many labels have a single row.
+
+    Attributes
+    ----------
+    trees : LinearTrees
+    calibration : Calibration or None
+        None if there were too few rows to calibrate on: the scores of the trees stay as they are.
+    least_score : float
+        The threshold.
+    label_weights : array (n_labels,) or None
+        Inverse propensities, for that objective.
+    label_counts : array (n_labels,)
+        Training rows of each label.
+    chosen : Choice or None
+        For a tagger: what was fitted.
+    """
+
+    trees: LinearTrees
+    calibration: Calibration | None
+    least_score: float
+    label_weights: Annotated[F32, "n_labels"] | None
+    label_counts: Annotated[I32, "n_labels"]
+    chosen: Choice | None = None
+
+    @property
+    def threshold(self) -> float:
+        """Score from which `predict` takes a label."""
+        return self.least_score
+
+    @property
+    def probabilities(self) -> bool:
+        """True if rows could be held out, unless the objective is propensity."""
+        return self.calibration is not None and self.label_weights is None
+
+    def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
+        """Return the k best labels of the trees, the first of them by their probabilities."""
+        counts, weights = self.label_counts, self.label_weights
+        n_best = min(max(k, _RANKED if weights is None else _CANDIDATES), len(counts))
+        labels, scores = self.trees.topk(scaled_rows(X), n_best, n_jobs)
+        scores = calibrated(self.calibration, scores, counts[labels])
+        if weights is not None:
+            return best_candidates(labels, weighted(labels, scores, weights), k)
+        _rank(labels, scores, _RANKED)
+        return labels[:, :k], scores[:, :k]
+
+    def label_vectors(self) -> F32:
+        """Return those of the trees, (n_labels, k)."""
+        return self.trees.label_vectors()
+
+    def contributions(self, x: Matrix, label: int) -> Contributions:
+        """Return what each feature of a row adds to the margin of a label."""
+        return self.trees.contributions(x, label)
+
+    def scored(
+        self, x: Matrix, label: int, n_jobs: int = 1
+    ) -> tuple[float | None, dict[str, float]]:
+        """Return the score of a label for one row, None if the search does not find it."""
+        return score_of(self, x, label, n_jobs), {}
+
+
+def fit_calibrated_trees(
+    rows: Rows, settings: ObjectiveSettings, rng: np.random.Generator
+) -> CalibratedTrees:
+    """Train trees without a few rows, calibrate on these, and train some classifiers again.
+
+    Those classifiers are trained again, on all rows, that missed more than 1 in 32 of the rows of
+    their labels: nearly all of them if there are few rows, and otherwise those of rare labels.
+    """
+    rows = rows.unit().kept()
+    n, counts = rows.n_rows, rows.label_counts()
+    most = n // 4
+    held = hold_out(rows, min(int(np.clip(n // _ONE_IN, *_HELD_OUT)), most), most, _SIMILARITY, rng)
+    tree_settings = LinearTreeSettings(normalize=False, **fast_options(rows.n_labels))
+    tree, roots = grow_trees(rows, tree_settings, rng)
+    weights = label_weights(settings.objective, counts, n)
+    n_held_out = int(np.count_nonzero(~held.seen))
+    if n_held_out < _FEW_ROWS:
+        trees = train_linear_trees(rows, tree_settings, tree, roots, rng)
+        return CalibratedTrees(trees, None, _HALF, weights, counts)
+    trees = train_linear_trees(rows.only(held.seen), tree_settings, tree, roots, rng)
+    # If many labels of one row are lost with it, those that are left would seem to be worse.
+    scaled = (counts - held.counts) * (n / (n - n_held_out)) if held.lost < FEW_LOST else None
+    calibration, threshold = _calibrate(trees, held.unseen, scaled, settings.objective)
+    again = _short_of_rows(tree, held.counts, counts)
+    trees = retrain_nodes(trees, rows, tree_settings, again, rng)
+    return CalibratedTrees(trees, calibration, threshold, weights, counts)
+
+
+def _calibrate(
+    trees: LinearTrees, unseen: Rows, counts: NDArray[np.number] | None, objective: Objective
+) -> tuple[Calibration | None, float]:
+    """Return the calibration and the threshold, by rows that were held out.
+
+    `counts` (n_labels,) are the training rows of labels, without the rows that were held out.
+    """
+    with phase("calibration"):
+        X, Y = unseen.gathered("X", "Y")
+        n_best = _CANDIDATES if objective == "f1" else CALIBRATED
+        labels, scores = trees.topk(X, min(n_best, Y.shape[1]), unseen.n_jobs)
+        hits = match(Y, labels).hits
+        n_rows = None if counts is None else counts[labels]
+        calibration = fit_calibration(scores, hits, n_rows)
+        if objective != "f1" or not hits.any():
+            return calibration, _HALF
+        return calibration, f1_threshold(calibrated(calibration, scores, n_rows), hits, Y.nnz)
+
+
+@njit(nogil=True, cache=True)
+def _rank(labels: Ints, scores: F32, n: int) -> None:
+    """Bring the first n labels of each row into the order of their scores; in place.
+
+    Labels after them stay where they are, and score no more than those before.
+    """
+    for i in range(scores.shape[0]):
+        for j in range(1, scores.shape[1]):
+            label, score = labels[i, j], scores[i, j]
+            if j >= n:
+                scores[i, j] = min(score, scores[i, j - 1])
+                continue
+            at = j
+            while at > 0 and scores[i, at - 1] < score:
+                labels[i, at], scores[i, at] = labels[i, at - 1], scores[i, at - 1]
+                at -= 1
+            labels[i, at], scores[i, at] = label, score
+
+
+def _short_of_rows(tree: Tree, held_out: Ints, counts: Ints) -> Bools:
+    """Return the nodes (n_nodes,) whose classifiers were trained without many rows of their labels.
+
+    `held_out` and `counts` are the rows of each label that were held out, and that there are.
+
+    >>> tree = Tree.from_parents([-1, 0, 0, 1, 1], label=[-1, -1, 2, 0, 1], n_labels=3)
+    >>> _short_of_rows(tree, np.array([1, 0, 0]), np.array([2, 90, 0])).tolist()
+    [False, False, False, True, False]
+    """
+    labels = tree.label_sets
+    return (labels @ held_out) > _MUCH * (labels @ counts)

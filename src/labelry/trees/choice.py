@@ -1,0 +1,75 @@
+"""The tree of labels that a tree system uses: learnt from the rows, given, or a taxonomy."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from labelry.embeddings.rembrandt import rembrandt
+from labelry.linalg.rows import Rows, in_memory
+from labelry.linalg.solve import Ridge
+from labelry.parameters import Between, OneOf, Settings, param, settings
+from labelry.ranking.confusion import surrogate_confusion
+from labelry.trees.hierarchy import Edges, hierarchy_tree
+from labelry.trees.learn import balanced_tree, random_tree, spectral_tree
+from labelry.trees.structure import Tree
+
+Learner = Literal["rembrandt", "confusion", "random"]
+TreeChoice: TypeAlias = Learner | Tree | Edges
+
+_EMBEDDING_DIM = 100  # of the label vectors that "rembrandt" clusters
+_BALANCE = 10.0  # most that sizes of sibling sets differ by; equal sizes tear clusters apart
+_N_CONFUSED = 5  # best labels of a row that count as confused
+
+
+@settings
+class TreeSearchSettings(Settings):
+    """The shape of a tree of labels, and how to search it."""
+
+    branching: int | None = param(
+        default=None,
+        least=2,
+        help="Most children of a node. Larger is a shallower tree: more accurate, slower. By "
+        "default the root of order `depth` of the number of labels.",
+    )
+    depth: int = param(
+        default=2,
+        least=1,
+        help="Most edges from the root to a leaf. Larger is faster with very many labels, and "
+        "less accurate.",
+        tune=OneOf((1, 2, 3)),
+    )
+    beam_width: int = param(
+        default=10,
+        least=1,
+        help="Nodes kept at each level while searching; 1 follows one path, as the paper does. "
+        "Larger is more accurate and slower.",
+        tune=Between(1, 50, log=True),
+    )
+
+
+def choose_tree(
+    tree: TreeChoice, rows: Rows, *, branching: int | None, depth: int, rng: np.random.Generator
+) -> Tree:
+    """Return the tree of a choice; with None for `branching` it has about `depth` levels."""
+    n_labels = rows.n_labels
+    if isinstance(tree, Tree):
+        if tree.check().n_labels != n_labels:
+            raise ValueError(f"tree has {tree.n_labels} labels but Y has {n_labels}")
+        return tree
+    if not isinstance(tree, str):
+        names = rows.known.label_names
+        return hierarchy_tree(tree, list(map(str, range(n_labels) if names is None else names)))
+    branching = branching or max(2, int(np.ceil(n_labels ** (1.0 / depth))))
+    if tree == "random":
+        return random_tree(n_labels, branching=branching, depth=depth, rng=rng)
+    shape: dict[str, Any] = {"branching": branching, "depth": depth, "balance": _BALANCE}
+    if tree == "confusion":
+        X, Y = in_memory(rows, "a tree of confusions")
+        A = surrogate_confusion(X, Y, min(_N_CONFUSED, n_labels), rows.n_jobs, rng)
+        return spectral_tree(A, rng=rng, n_jobs=rows.n_jobs, **shape)
+    embedding = rembrandt(Ridge(rows), min(_EMBEDDING_DIM, n_labels), rng=rng)
+    # Directions count by how well they are predicted; the weak ones are noise.
+    V = embedding.vectors * np.maximum(embedding.values, 0)
+    return balanced_tree(V, rng=rng, n_jobs=rows.n_jobs, **shape)

@@ -1,0 +1,195 @@
+"""FastXML: an ensemble of trees over rows whose nodes optimise a ranking.
+
+Prabhu, Varma: FastXML: a fast, accurate and stable tree-classifier for extreme multi-label
+learning, 2014.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+from labelry.arrays import F32, F64, I32, Ints
+from labelry.checks import StoredCheck
+from labelry.linalg.matrices import Matrix, scaled_rows
+from labelry.linalg.parallel import stream
+from labelry.linalg.rows import Rows, in_memory
+from labelry.parameters import Between, Settings, param, settings
+from labelry.progress import phase
+from labelry.ranking.neighbours import all_votes, vote
+from labelry.ranking.ranker import Ranker
+from labelry.storage.values import Sizes
+from labelry.trees.fastxml_kernels import split_node
+from labelry.trees.row_trees import RowForest, join_trees, matrix_of_lists
+from labelry.trees.weights import as_csr, frozen
+
+_BLOCK_BYTES = 64 << 20  # of leaves of queries and their weights, held at a time; not tuned
+_FEWEST_LEAVES = 4  # of a tree, if its rows can be told apart, however large leaves may be
+_NONE = np.empty(0, dtype=np.int32)
+_LEAF = (0, _NONE, np.empty(0, dtype=np.float32), np.float32(0.0))  # as from split_node
+
+
+@settings
+class FastXMLSettings(Settings):
+    """How to grow trees over rows."""
+
+    n_trees: int = param(
+        default=50,
+        least=1,
+        help="Trees whose scores are averaged. More are more accurate, and cost in proportion.",
+        tune=Between(20, 100, log=True),
+    )
+    max_leaf_size: int = param(
+        default=10,
+        least=1,
+        help="Most rows of a leaf. Larger is a smaller and smoother model. Never more than a "
+        "quarter of all rows. Rows that no separator can tell apart stay together in a larger "
+        "leaf.",
+        tune=Between(5, 50, log=True),
+    )
+    max_leaf_labels: int = param(
+        default=100,
+        least=1,
+        help="Labels kept in a leaf, the most frequent ones. Larger matters only if leaves have "
+        "that many.",
+    )
+    C: float = param(
+        default=1.0,
+        above=0,
+        help="Weight of the separator's losses against its sparsity. Larger uses more features.",
+        tune=Between(0.1, 30.0, log=True),
+    )
+    normalize: bool = param(
+        default=False,
+        help="Scale each row of X to unit length first. The paper does not; smaller values of X "
+        "then need a larger C for the same splits.",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LeafShares(Ranker):
+    """Trees over rows, and how frequent each label is in their leaves.
+
+    The score of a label is its mean share in the leaves that a row reaches, between 0 and 1.
+    """
+
+    forest: Annotated[RowForest, Sizes(n_nodes="n_nodes")]
+    # Share of the rows of a leaf that have a label; empty for inner nodes.
+    leaf_labels: Annotated[csr_array, "n_nodes", "n_labels"]
+    normalize: bool
+
+    def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
+        """Return the k labels with the largest mean shares."""
+        labels = np.empty((X.shape[0], k), dtype=np.int32)
+        scores = np.empty((X.shape[0], k), dtype=np.float32)
+        step = max(1, _BLOCK_BYTES // (8 * len(self.forest.root)))
+        for start in range(0, X.shape[0], step):
+            rows = slice(start, start + step)
+            leaves, weights = self._leaves(X[rows], n_jobs)
+            vote(leaves, weights, self.leaf_labels, labels[rows], scores[rows], n_jobs)
+        return labels, scores
+
+    def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
+        """Return the mean shares of all labels, (n_rows, n_labels)."""
+        return all_votes(*self._leaves(X, n_jobs), self.leaf_labels)
+
+    def _leaves(self, X: Matrix, n_jobs: int) -> tuple[I32, F32]:
+        """Return the leaf of each row in each tree, and its weight in the mean."""
+        leaves = self.forest.leaves(scaled_rows(X) if self.normalize else X, n_jobs)
+        return leaves, np.full(leaves.shape, 1.0 / leaves.shape[1], dtype=np.float32)
+
+    def check_stored(self, check: StoredCheck) -> None:
+        """Raise a ValueError unless there are trees."""
+        if len(self.forest.root) == 0:
+            raise ValueError("forest must have at least 1 tree, got 0")
+
+
+def fit_fastxml(rows: Rows, settings: FastXMLSettings, rng: np.random.Generator) -> LeafShares:
+    """Grow trees from different random sides, and count the labels in their leaves."""
+    X, Y = in_memory(rows, "fastxml")
+    data = training_rows(scaled_rows(X) if settings.normalize else X, Y)
+    leaf_size = min(settings.max_leaf_size, max(1, X.shape[0] // _FEWEST_LEAVES))
+    tasks = ((data, leaf_size, settings.C, own) for own in rng.spawn(settings.n_trees))
+    trees, members = [], []
+    with phase("growing trees", settings.n_trees, "trees") as advance:
+        for tree, rows_of in stream(grow_tree, tasks, rows.n_jobs):
+            trees.append(tree)
+            members.append(rows_of)
+            advance(1)
+    shares = [label_shares(rows_of, Y, settings.max_leaf_labels) for rows_of in members]
+    leaf_labels = csr_array(vstack(shares, format="csr"))
+    return LeafShares(join_trees(trees), leaf_labels, settings.normalize)
+
+
+class TrainingRows(NamedTuple):
+    """Rows as the kernels take them; all trees share one."""
+
+    X: tuple[Ints, Ints, F32]  # indptr, indices and data
+    Y: tuple[Ints, Ints]  # indptr and indices
+    ideal: F64  # I(y) of each row: one over the gain of a perfect ranking
+    n_features: int
+    n_labels: int
+
+
+def training_rows(X: Matrix, Y: csr_array) -> TrainingRows:
+    """Return rows as the kernels take them."""
+    n_labels = np.diff(Y.indptr)
+    gains = np.cumsum(1.0 / np.log(2.0 + np.arange(max(int(n_labels.max()), 1))))
+    # A row without labels gains nothing on either side, whatever its scale.
+    ideal = 1.0 / gains[np.maximum(n_labels, 1) - 1]
+    y_indptr, y_indices, ideal = frozen(Y.indptr, Y.indices, ideal)
+    return TrainingRows(as_csr(X), (y_indptr, y_indices), ideal, X.shape[1], Y.shape[1])
+
+
+def grow_tree(
+    data: TrainingRows, max_leaf_size: int, C: float, rng: np.random.Generator
+) -> tuple[RowForest, csr_array]:
+    """Grow one tree, from random sides at each node.
+
+    Returns the tree, and 1 for each row in a leaf, (n_nodes, n_rows).
+    """
+    n = len(data.ideal)
+    rows = np.arange(n, dtype=np.int32)  # those of a node are consecutive
+    slots = (
+        np.full(data.n_features, -1, dtype=np.int32),
+        np.full(data.n_labels, -1, dtype=np.int32),
+    )
+    spans, left, splits = [(0, n)], [], []
+    for first, last in spans:  # which grows meanwhile: breadth first
+        split = _LEAF
+        if last - first > max_leaf_size:
+            side = rng.integers(0, 2, size=last - first, dtype=np.int8)
+            split = split_node(*data.X, *data.Y, data.ideal, C, rows[first:last], side, *slots)
+        n_left = split[0]
+        left.append(len(spans) if n_left else -1)
+        splits.append(split)
+        if n_left:
+            spans += [(first, first + n_left), (first + n_left, last)]
+    _, features, values, bias = zip(*splits, strict=True)
+    tree = RowForest(
+        np.zeros(1, dtype=np.int32),
+        np.array(left, dtype=np.int32),
+        matrix_of_lists(features, np.concatenate(values), data.n_features),
+        np.array(bias, dtype=np.float32),
+    )
+    members = [rows[a:b] if child < 0 else _NONE for (a, b), child in zip(spans, left, strict=True)]
+    return tree, matrix_of_lists(members, np.ones(n, dtype=np.float32), n)
+
+
+def label_shares(members: csr_array, Y: csr_array, most: int) -> csr_array:
+    """Return the share of the rows of each set that have a label, (n_sets, n_labels).
+
+    Only the `most` largest shares of a set are kept; of equal ones those of smaller numbers.
+    """
+    counts = csr_array(members @ Y)
+    counts.sort_indices()
+    sets = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    order = np.lexsort((-counts.data, sets))  # within each set the most frequent first
+    place = np.arange(counts.nnz) - counts.indptr[sets]
+    kept = np.sort(order[place < most])
+    shares = counts.data[kept] / np.diff(members.indptr)[sets[kept]]
+    indptr = np.searchsorted(sets[kept], np.arange(counts.shape[0] + 1)).astype(np.int32)
+    return csr_array((shares.astype(np.float32), counts.indices[kept], indptr), shape=counts.shape)
