@@ -91,7 +91,7 @@ class Dataset:
         return EncodedLabels(checked_indicator(self.Y), classes, "multilabel", form), form
 
     def datasets(self) -> Iterator[Dataset]:
-        """Itself, where `Shards` have one dataset after the other."""
+        """Yield the dataset itself; `Shards` yield one dataset after the other."""
         yield self
 
     def take(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> Dataset:

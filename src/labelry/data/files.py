@@ -244,7 +244,7 @@ class _Source(NamedTuple):
     names_path: str | Path | None
 
     def finished(self, dataset: Dataset) -> Dataset:
-        """The dataset with as many features, and with the labels, that were asked for."""
+        """Return the dataset with the number of features and the labels that were asked for."""
         X, found, wanted = dataset.X, dataset.n_features, self.n_features
         if X is not None and found is not None and wanted is not None and found != wanted:
             if found > wanted or dataset.feature_names is not None:
@@ -317,7 +317,7 @@ def _joined(blocks: Iterable[Texts]) -> Dataset:
 
 
 def _watched(blocks: Iterator[Texts], path: str | Path) -> Iterator[Texts]:
-    """The blocks, as long as all together fit in memory."""
+    """Yield the blocks; stop with a MemoryBudgetError if together they do not fit in memory."""
     take = watch(f"reading all of {path}", "read it in blocks, or convert it to shards")
     for texts, labels in blocks:
         yield texts, labels

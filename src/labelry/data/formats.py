@@ -89,7 +89,7 @@ def _text_format(lines: list[str], suffix: str | None) -> str | None:
 
 
 def _looks_sparse(lines: list[str]) -> bool:
-    """Whether most words are ``feature:value`` or labels; a few bad ones do not hide the rest."""
+    """Return whether most words are ``feature:value`` or labels; a few may be malformed."""
     rows = [line.partition("#")[0].split() for line in lines]
     words = [word for row in rows for word in row]
     pairs = sum(_PAIR.fullmatch(word) is not None for word in words)

@@ -1,4 +1,4 @@
-"""Labels in the forms that people have them, brought to one sparse indicator."""
+"""Labels in every usual form, encoded as one sparse indicator."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EncodedLabels(NamedTuple):
 def indicator(
     lists: Iterable[Iterable[Label]], classes: Sequence[Label] | None = None
 ) -> tuple[csr_array, list[Any]]:
-    """Sparse indicator of lists of labels, and the name of each column.
+    """Return the sparse indicator of lists of labels, and the name of each column.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def encoded(y: Any) -> tuple[EncodedLabels, Any]:
 
 
 def label_counts(Y: csr_array) -> NDArray[np.int32]:
-    """Rows of each label.
+    """Return the number of rows of each label.
 
     >>> label_counts(csr_array([[1, 0, 1], [1, 0, 0]])).tolist()
     [2, 0, 1]
@@ -213,7 +213,7 @@ def _from_indicator(Y: Any) -> EncodedLabels:
 
 
 def checked_indicator(Y: csr_array, first_row: int = 0) -> csr_array:
-    """Y itself, or a ValueError unless all its entries are 1: a label is there, or it is not.
+    """Return Y; raise a ValueError unless all its entries are 1: a row has a label or not.
 
     The error counts rows from `first_row`.
     """
@@ -265,7 +265,7 @@ def _check_label_types(rows: list[Collection[Any]], classes: list[Any]) -> None:
 
 
 def _kinds(values: Iterable[Any]) -> set[str]:
-    """Names of the types of values, numpy's own counted with Python's."""
+    """Return the names of the types of values; numpy's types count as Python's."""
     names: dict[Any, str] = {str: "str", (bool, np.bool_): "bool", (int, np.integer): "int"}
     names |= {(float, np.floating): "float"}
     return {
@@ -275,7 +275,7 @@ def _kinds(values: Iterable[Any]) -> set[str]:
 
 
 def _plain(names: list[Any]) -> list[Any]:
-    """Python's own str and int for numpy's."""
+    """Return str and int of Python in place of numpy's."""
     return [name.item() if isinstance(name, np.generic) else name for name in names]
 
 

@@ -44,7 +44,7 @@ def read_names(path: str | Path) -> dict[str, str]:
 
 
 def _pair(text: str, suffix: str) -> tuple[str, str]:
-    """Label and name of a line; a ValueError, KeyError or TypeError if there are none."""
+    """Return label and name of a line; raise a ValueError, KeyError or TypeError if none."""
     if suffix == ".jsonl":
         record = json.loads(text)
         label, name = record["label"], record["name"]

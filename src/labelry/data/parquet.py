@@ -92,7 +92,7 @@ def _python_values(column: Any, path: str | Path, rows_before: int) -> list[Any]
 
 
 def _values(column: Any) -> list[Any]:
-    """The values of a column, and of lists in it; those of a dictionary are made once."""
+    """Return the values of a column or of its lists; each dictionary value is made once."""
     types = _pyarrow()[0].types
     if types.is_list(column.type) or types.is_large_list(column.type):
         items = iter(_values(column.flatten()))

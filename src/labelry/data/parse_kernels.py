@@ -118,7 +118,7 @@ def count_marks(text):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _is_end(text, pos, comments):  # type: ignore[no-untyped-def]
-    """Whether a token may end before `pos`."""
+    """Return whether a token may end before `pos`."""
     byte = _byte(text, pos)
     if byte > _HASH:
         return False
@@ -138,7 +138,7 @@ def _skip_blanks(text, pos):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _has_labels(text, pos, comments):  # type: ignore[no-untyped-def]
-    """Whether the token at `pos` is a list of labels: not empty, and without a colon."""
+    """Return whether the token at `pos` lists labels: it is not empty and has no colon."""
     if _is_end(text, pos, comments):
         return False
     while not _is_end(text, pos, comments):

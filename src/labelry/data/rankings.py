@@ -63,7 +63,7 @@ class RankingLines:
         self.header = f"{cells}\n" if format == "csv" else ""
 
     def __call__(self, ids: NDArray[np.integer], scores: NDArray[np.floating]) -> str:
-        """Lines of rows, from column numbers (-1: none) and scores (n_rows, k), best first."""
+        """Return the lines of rows, from column numbers (-1: none) and scores (n_rows, k)."""
         kept = (ids >= 0) & (scores > -np.inf) & (scores >= self._threshold)
         if self._format == "xc":
             order = np.argsort(np.where(kept, ids, len(self._names)), axis=1, kind="stable")

@@ -139,7 +139,7 @@ def write_shards(
 def _origin(
     source: Path, format: str, features: TextFeatures | None, reading: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the shards are made from, by which a later call knows whether it may go on."""
+    """Return a description of the source: a later call may continue only with the same."""
     try:
         found = source.stat()
     except OSError as error:
@@ -177,7 +177,7 @@ def _claimed(directory: Path) -> Iterator[None]:
 
 
 def _begun(directory: Path, origin: dict[str, Any], force: bool) -> dict[str, Any] | None:
-    """The manifest of shards to go on with; None to begin, in a directory that is then empty."""
+    """Return the manifest of shards to continue; None to begin, after emptying the directory."""
     for file in directory.iterdir():
         if _PART.fullmatch(file.name):
             file.unlink()
@@ -258,7 +258,7 @@ def _encoded(blocks: Iterator[Dataset], features: Any, names: Any) -> Iterator[D
 
 
 def _after(blocks: Iterator[Dataset], n_rows: int) -> Iterator[Dataset]:
-    """The blocks without the first rows."""
+    """Yield the blocks without the first rows."""
     for block in blocks:
         skipped = min(n_rows, block.n_rows)
         n_rows -= skipped
@@ -278,7 +278,7 @@ class _Writer:
 
     @property
     def kept(self) -> str:
-        """What an interruption does not take away."""
+        """Return what is kept if the conversion is interrupted."""
         n_rows = read_manifest(self._directory)["n_rows"]  # ours may be one shard ahead
         return f"{n_rows:,} rows are in {self._directory}; the same command goes on after these"
 
@@ -324,7 +324,7 @@ class _Writer:
 
 
 def _row_bytes(X: Matrix, Y: csr_array) -> NDArray[np.int64]:
-    """What each row takes in a shard."""
+    """Return the bytes of each row in a shard."""
     row = 8 * np.diff(X.indptr).astype(np.int64) if issparse(X) else 4 * X.shape[1]
     return row + 4 * np.diff(Y.indptr).astype(np.int64) + 8
 

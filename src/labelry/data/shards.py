@@ -61,7 +61,7 @@ class Shard(NamedTuple):
 
 
 def shard_name(number: int) -> str:
-    """Name of the file of a shard.
+    """Return the file name of a shard.
 
     >>> shard_name(12)
     'shard-00012.safetensors'
@@ -70,7 +70,7 @@ def shard_name(number: int) -> str:
 
 
 def is_shards(path: str | Path) -> bool:
-    """Whether there is a directory of shards at this path, whole or not."""
+    """Return whether this path is a directory of shards, complete or not."""
     return (Path(path) / MANIFEST).is_file()
 
 
@@ -117,11 +117,11 @@ class Shards:
             return features
 
     def rows(self, *, memory: int | None = None, n_jobs: int | None = None) -> ShardedRows:
-        """The rows for training, by passes within a bound on memory (in bytes)."""
+        """Return the rows for training, whose passes stay within `memory` bytes."""
         return ShardedRows(self, memory=memory, n_jobs=n_jobs)
 
     def dataset(self) -> Dataset:
-        """All rows in memory; a MemoryBudgetError where they do not fit."""
+        """Read all rows into memory; raise a MemoryBudgetError if they do not fit."""
         machine.require(
             2 * self.n_bytes,  # parts, and the whole that is made of them
             f"reading all of {self.path}",
@@ -131,7 +131,7 @@ class Shards:
         return self._named(X, Y)
 
     def datasets(self) -> Iterator[Dataset]:
-        """The rows of one shard after the other."""
+        """Yield the rows of one shard after the other."""
         return (self._named(X, Y) for X, Y in self.load())
 
     def load(self, first: int = 0, last: int | None = None) -> Iterator[tuple[Matrix, csr_array]]:
@@ -221,7 +221,7 @@ class ShardedRows(StreamedRows):
         return self.blocks_between(0, len(self.shards.shards))
 
     def blocks_between(self, first: int, last: int) -> Iterator[Block]:
-        """The blocks of the shards from `first` up to, not including, `last`."""
+        """Yield the blocks of the shards from `first` to `last`, without `last`."""
         start = sum(shard.rows for shard in self.shards.shards[:first])
         for X, Y in self.shards.load(first, last):
             for a, b in self._cut(X):
@@ -230,7 +230,7 @@ class ShardedRows(StreamedRows):
             del X, Y  # before the next is asked for: their memory is needed
 
     def _cut(self, X: Matrix) -> Sequence[tuple[int, int]]:
-        """The rows of a shard in parts of about the same size."""
+        """Yield the rows of a shard in parts of about the same size."""
         n_bytes = 8 * X.nnz if issparse(X) else X.nbytes
         n_parts = 1 if self.memory is None else 1 + n_bytes * _BLOCKS_OF_BOUND // self.memory
         return balanced_spans(X.indptr, n_parts) if issparse(X) else spans(X.shape[0], n_parts)
@@ -300,7 +300,7 @@ def _csr(arrays: dict[str, NDArray[Any]], name: str, n_columns: int) -> csr_arra
 
 
 def rows_between(A: Matrix, first: int, last: int) -> Matrix:
-    """``A[first:last]``, sharing its entries."""
+    """Return ``A[first:last]`` without a copy of the entries."""
     if last - first == A.shape[0]:
         return A
     return consecutive_rows(A, first, last) if issparse(A) else A[first:last]

@@ -137,7 +137,7 @@ def _blocks(
     block_bytes: int,
     n_jobs: int | None,
 ) -> Iterator[Dataset]:
-    """Rows of the same columns; None: each block of its own."""
+    """Yield blocks of rows that share their columns; None: each block has its own."""
     for chunk in read_chunks(file, layout, block_bytes, n_jobs):
         if chunk.n_rows:
             survey = _Survey()

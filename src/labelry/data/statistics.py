@@ -38,7 +38,7 @@ class Statistics:
     label_frequencies: NDArray[np.int64]  # rows of each label, descending
 
     def to_dict(self) -> dict[str, Any]:
-        """All statistics as plain numbers and lists, for JSON."""
+        """Return all statistics as plain numbers and lists, for JSON."""
         return asdict(self) | {"label_frequencies": self.label_frequencies.tolist()}
 
 
@@ -101,5 +101,5 @@ def _nonzeros_per_row(A: Features) -> NDArray[np.int64]:
 
 
 def _mean(values: NDArray[np.int64], number: Any) -> float:
-    """The sum of values, divided by a number; 0 if that is 0."""
+    """Return the sum of values divided by a count; 0 if the count is 0."""
     return float(values.sum()) / float(number) if number else 0.0

@@ -36,7 +36,7 @@ _COMPRESSIONS = (".gz", ".xz", ".zst")
 
 
 def last_suffix(path: str | Path) -> str:
-    """The last suffix of a name in lower case, that of a compression left aside; "" if none."""
+    """Return the last suffix in lower case, without that of a compression; "" if none."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in _COMPRESSIONS:
         suffixes.pop()
@@ -44,7 +44,7 @@ def last_suffix(path: str | Path) -> str:
 
 
 def is_standard_input(path: str | Path) -> bool:
-    """Whether a path stands for standard input, which can be read only once."""
+    """Return whether a path stands for standard input, which can be read only once."""
     return str(path) == STANDARD_INPUT
 
 
@@ -135,7 +135,7 @@ class _Patient(io.RawIOBase):
 
 
 def _unpacked(file: io.BufferedReader, path: str | Path) -> io.BufferedReader:
-    """The decompressed bytes of a file, which is closed if it cannot be read."""
+    """Return a stream of the decompressed bytes; close the file if it cannot be read."""
     try:
         kind = _compression_of(file.peek(6)[:6])
         return file if kind is None else io.BufferedReader(_Decompressed(file, path, kind), _BUFFER)

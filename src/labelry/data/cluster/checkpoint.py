@@ -1,10 +1,10 @@
-"""Jobs that go on after they stopped: what each pass came to is kept until the model is saved.
+"""Jobs that resume after an interruption: the result of each pass is kept until the model is saved.
 
-An algorithm is a deterministic function of what its passes come to. So it need not know how to go
-on: it starts again, and gets the results of the passes that were finished before from files. They
-are safetensors in a directory, each under another name until it is whole; ``job.json`` says what
-they are of. Numbers and arrays are kept, and what was found in parts of the rows, part by part; a
-pass that brings rows themselves is made again.
+An algorithm is a deterministic function of the results of its passes. So an algorithm does not need
+code for resuming: it starts again and reads the results of finished passes from files. The files
+are safetensors in one directory, and each has another name until it is complete. ``job.json`` says
+to which job they belong. Numbers and arrays are kept, and so are the results for parts of the rows,
+part by part. A pass that returns the rows themselves is repeated.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class _Journal:
 
 
 class CheckpointedRows(DerivedRows):
-    """Rows whose passes are kept in a directory; those that are there already are not repeated.
+    """Rows that keep the result of each pass in a directory and do not repeat a pass found there.
 
-    From the first pass that is not there, or not of the shapes asked for, all are made anew.
+    From the first pass on that is missing, or has other shapes than asked for, passes are repeated.
     """
 
     def __init__(self, source: StreamedRows, journal: _Journal) -> None:
@@ -78,7 +78,7 @@ class CheckpointedRows(DerivedRows):
         return (_read(_part(path, i)) for i in range(kept["n_results"]))
 
     def _keeping(self, results: Iterator[T], path: Path) -> Iterator[T]:
-        """The results, each written before it is given; their number says that they are all."""
+        """Yield the results and write each one first; the count, written last, marks the end."""
         n_results, plain = 0, True
         for n_results, result in enumerate(results, 1):
             plain = plain and _is_plain(result)
@@ -105,7 +105,7 @@ class CheckpointedRows(DerivedRows):
         return self._each(make, tasks)
 
     def _each(self, make: Callable[[int], Iterator[T]], tasks: Sequence[Iterable[Any]]) -> Any:
-        """The result of each task, written before it is given; ``make(first)`` has the others."""
+        """Yield the result of each task; ``make(first)`` computes those that are not kept."""
         return self._results(make, [_digest(task) for task in tasks], self._next_path())
 
     def _results(
@@ -141,7 +141,7 @@ class CheckpointedRows(DerivedRows):
         )
 
     def _kept_or_made(self, fits: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
-        """The result of a pass: from its file, if that is there and fits, or made and written."""
+        """Return the result of a pass, from its file if that fits; otherwise make and write it."""
         path = self._next_path()
         kept = self._kept(path)
         self._journal.replaying = fits(kept)
@@ -162,7 +162,7 @@ class CheckpointedRows(DerivedRows):
 def checkpointed(
     rows: StreamedRows, directory: str | Path, job: dict[str, Any], *, resume: bool = False
 ) -> Iterator[CheckpointedRows]:
-    """Rows whose passes are kept in `directory` until what is done with them has succeeded.
+    """Keep the passes over `rows` in `directory` until the body of the ``with`` has succeeded.
 
     `job` is plain data that identifies the passes; `job_of` makes it for a model and its shards.
     With `resume` the passes that an interrupted job left in the directory are used, otherwise they
@@ -207,12 +207,12 @@ def _part(path: Path, number: int) -> Path:
 
 
 def _digest(task: Iterable[Any]) -> int:
-    """A number that differs where tasks differ, such as those for another number of workers."""
+    """Return a checksum of a task: tasks for another number of workers have others."""
     return zlib.crc32(json.dumps([np.asarray(part).tolist() for part in task]).encode())
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it comes back as it was: tuples come back as lists, which is all the same."""
+    """Return whether a value survives writing and reading; tuples may become lists."""
     if isinstance(value, list) or type(value) is tuple:
         return all(map(_is_plain, value))
     if isinstance(value, np.ndarray):

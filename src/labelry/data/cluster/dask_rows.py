@@ -1,12 +1,12 @@
 """Passes over shards, and work on parts of their rows, on the workers of a Dask cluster.
 
-What a pass does is a function of blocks of rows, which captures thin matrices. It is sent to every
-worker once. A task runs it on one shard, which its worker maps or fetches; sums of shards are added
-in pairs on the workers, always the same pairs, and only the last sum comes back: it does not depend
-on how many workers there are, which is quicker, or whether one dies and its tasks run again.
+A pass is a function of blocks of rows, which captures thin matrices. The function is sent to every
+worker once. A task runs it on one shard, which its worker maps or fetches. The workers add the sums
+of shards in pairs, and only the total comes back. The pairs are always the same, so the total does
+not depend on the number of workers, on their speed, or on a worker that dies and is replaced.
 
-For work on parts of the rows each worker cuts its shards into the rows of each batch of parts. The
-pieces of a batch go from the workers to one of them, which works on it; its result comes back.
+For work on parts of the rows, each worker cuts its shards into the rows of each batch of parts. The
+pieces of a batch go to one worker, which works on the batch and returns the result.
 
 Functions travel by pickle, as always between the processes of a Dask cluster: whoever can reach
 a scheduler can run anything on its workers. No model, and no file, is ever unpickled.
@@ -46,11 +46,11 @@ except ImportError as error:
 
 T = TypeVar("T")
 
-_SUMS_PER_SHARD = 2  # times a shard that sums may have, before a task takes more shards
-_RESTART = 60.0  # seconds that a worker may take to come again
-_LOST = 3  # times that a pass begins anew because all workers that knew it died
+_SUMS_PER_SHARD = 2  # if sums are larger than a shard by this factor, a task takes more shards
+_RESTART = 60.0  # seconds that a worker may take to start again
+_LOST = 3  # attempts at a pass if all workers that have its function die
 
-_turn = threading.Lock()  # of the one task that runs in a process: it has all its threads
+_turn = threading.Lock()  # one task at a time runs in a process, and uses all its threads
 
 
 class ClusterError(LabelryError):
@@ -58,7 +58,7 @@ class ClusterError(LabelryError):
 
 
 def connect(address: str, *, timeout: float = 30) -> Client:
-    """A client of the scheduler at this address, if it has a worker within `timeout` seconds."""
+    """Return a client of a scheduler that has at least one worker within `timeout` seconds."""
     try:
         client = Client(address, timeout=timeout)
     except (OSError, ValueError) as error:
@@ -81,12 +81,12 @@ class Source:
     n_jobs: int
 
     def rows(self) -> ShardedRows:
-        """All rows, by passes of this process alone."""
+        """Return all rows; this process alone makes the passes."""
         shards = _opened(self.location, self.fingerprint)
         return shards.rows(memory=self.memory, n_jobs=self.n_jobs)
 
     def blocks(self, first: int, last: int) -> Iterator[Block]:
-        """The blocks of the shards from `first` up to, not including, `last`."""
+        """Yield the blocks of the shards from `first` to `last`, without `last`."""
         return self.rows().blocks_between(first, last)
 
 
@@ -121,17 +121,17 @@ class DaskRows(ShardedRows):
 
     @property
     def n_workers(self) -> int:  # type: ignore[override]
-        """Those that there are by now: some may have come, or gone."""
+        """Return the current number of workers, which may change at any time."""
         return max(1, len(self._client.nthreads()))
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks of rows, in order, brought to the client."""
+        """Bring the blocks of rows to the client, in order."""
         return self.map_blocks(lambda block: block)
 
     def map_blocks(self, function: Callable[[Block], T]) -> Iterator[T]:
-        """``function(block)`` for each block of rows, in order; one pass.
+        """Yield ``function(block)`` for each block of rows, in order; this is one pass.
 
-        Results stay on the workers until the caller comes to them.
+        A result stays on its worker until the caller asks for it.
         """
         self.n_passes += 1
 
@@ -148,7 +148,7 @@ class DaskRows(ShardedRows):
     def _fetched(
         self, start: Callable[[int], list[Future]], n: int, name: str, unit: str
     ) -> Iterator[Any]:
-        """The results of `n` tasks, in order; ``start(done)`` begins those that are not done."""
+        """Yield the results of `n` tasks, in order; ``start(done)`` starts the remaining ones."""
         done = lost = 0
         with self._errors_told(), phase(name, n, unit) as advance:
             while done < n:
@@ -189,7 +189,7 @@ class DaskRows(ShardedRows):
             yield from self._fetched(start, len(some), "parts on the cluster", "batches")
 
     def _start_batches(self, cut: Cut, work: Work[T], batches: Sequence[Parts]) -> list[Future]:
-        """`work` on each batch, whose rows go from the workers that have them to one of them."""
+        """Start `work` on each batch; the workers send the rows of a batch to one of them."""
 
         def cut_all(blocks: Iterable[Block]) -> list[tuple[Matrix, Matrix]]:
             found = [[cut(parts, block) for parts in batches] for block in blocks]
@@ -233,7 +233,7 @@ class DaskRows(ShardedRows):
     def _total(
         self, total: Callable[[Iterable[Block]], list[Matrix]], spans: list[tuple[int, int]]
     ) -> list[Matrix]:
-        """The sum of what `total` makes of each span of shards."""
+        """Return the sum of ``total(blocks)`` over all spans of shards."""
         with self._errors_told():
             for _ in range(_LOST - 1):
                 with suppress(FutureCancelledError):
@@ -256,7 +256,7 @@ class DaskRows(ShardedRows):
             return last.result()
 
     def _added(self, sums: list[Future]) -> Future:
-        """The sum of one half and of the other, until there is one; halves are of few workers."""
+        """Add sums in pairs until one is left; neighbours are on the same worker mostly."""
         if len(sums) == 1:
             return sums[0]
         middle = (len(sums) + 1) // 2
@@ -265,7 +265,7 @@ class DaskRows(ShardedRows):
         return self._client.submit(_added, *halves, pure=False, priority=1)
 
     def _start(self, sent: Future, spans: list[tuple[int, int]]) -> list[Future]:
-        """The function sent, of the blocks of each span of shards: begun on the workers."""
+        """Start the function that was sent on the blocks of each span of shards."""
         given = [(self._source, *span) for span in spans]
         # Each worker has neighbouring shards, the same in every pass: they are in its memory, and
         # most sums are of two that it has.
@@ -278,7 +278,7 @@ class DaskRows(ShardedRows):
         given: list[tuple[Any, ...]],
         place: Callable[[int, int], int],
     ) -> list[Future]:
-        """``work(sent, *arguments)`` for all that are given, number i on worker ``place(i, n)``."""
+        """Start ``work(sent, *arguments)``; the i-th runs on worker ``place(i, n_workers)``."""
         workers = sorted(self._client.nthreads())
         return [
             self._client.submit(
@@ -293,13 +293,13 @@ class DaskRows(ShardedRows):
         ]
 
     def _sent(self, function: Callable[..., Any]) -> Future:
-        """A function that every worker has."""
-        self._client.wait_for_workers(1, timeout=_RESTART)  # the last may have died, and come again
+        """Send a function to every worker."""
+        self._client.wait_for_workers(1, timeout=_RESTART)  # the only worker may be restarting
         (sent,) = self._client.scatter([function], broadcast=True, hash=False)
         return sent
 
     def _spans(self, n_bytes: int) -> list[tuple[int, int]]:
-        """Consecutive shards of at least so many bytes together."""
+        """Return spans of consecutive shards that have at least `n_bytes` together."""
         spans, first, size = [], 0, 0
         for last, shard in enumerate(self.shards.shards, start=1):
             size += shard.bytes
@@ -324,7 +324,7 @@ class DaskRows(ShardedRows):
 
 
 def _work(function: Callable[[Iterable[Block]], T], source: Source, first: int, last: int) -> T:
-    """What a task does on a worker."""
+    """Run one task on a worker."""
     with _turn:
         return function(source.blocks(first, last))
 
@@ -337,25 +337,25 @@ def _on_rows(function: Callable[..., T], source: Source, task: tuple[Any, ...]) 
 def _on_batch(
     functions: tuple[Cut, Work[T]], parts: Parts, n_jobs: int, *pieces: tuple[Matrix, Matrix]
 ) -> list[T]:
-    # The first is only there to be kept, to cut pieces again should they be lost with a worker.
+    # functions[0] is an argument so that Dask keeps it: it cuts pieces again if a worker dies.
     with _turn:
         return list(functions[1](*joined(pieces), parts, n_jobs))
 
 
 def _added(a: list[Matrix], b: list[Matrix]) -> list[Matrix]:
-    # Not in place: should this worker die, the sum is made again out of the same parts.
+    # Not in place: if this worker dies, the same parts are added again.
     return [x + y for x, y in zip(a, b, strict=True)]
 
 
 @sizeof.register(sparray)
 def _n_bytes(A: sparray) -> int:
-    """What Dask goes by to place tasks near their data, and to spill; it knows matrices only."""
+    """Return the bytes of a sparse array; Dask itself knows those of sparse matrices only."""
     return sum(sizeof(part) for part in vars(A).values())
 
 
 @lru_cache(maxsize=4)
 def _opened(location: str, expected: str) -> Shards:
-    """The shards at a location, opened once in a process of the cluster."""
+    """Open the shards at a location, once in each process of the cluster."""
     shards = open_location(location, cache=get_worker().local_directory)
     if fingerprint(shards) != expected:
         raise DataError("has other shards on a worker than on the client", path=location)

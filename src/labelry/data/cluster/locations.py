@@ -31,7 +31,7 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]+):/(/*)(.+)")
 
 
 def as_location(path: str | Path) -> str:
-    """An absolute path, or a URL; one that went through `Path` gets its slashes back.
+    """Return an absolute path or a URL; `Path` drops slashes of a URL, which are restored.
 
     >>> as_location(Path("s3://bucket/shards"))
     's3://bucket/shards'
@@ -44,7 +44,7 @@ def as_location(path: str | Path) -> str:
 
 
 def is_url(path: str | Path) -> bool:
-    """Whether this names a location that is not in the file system."""
+    """Return whether this is a URL and not a path of the file system."""
     return _URL.fullmatch(str(path)) is not None
 
 
@@ -81,7 +81,7 @@ def open_location(path: str | Path, *, cache: str | Path | None = None) -> Shard
 
 @dataclass(frozen=True)
 class _Fetch:
-    """Brings a file of a location into a directory of its own, unless it is there."""
+    """Fetches a file of a location into a local directory, unless it is there already."""
 
     filesystem: Any
     root: str
@@ -113,6 +113,6 @@ class FetchedShards(Shards):
 
 
 def fingerprint(shards: Shards) -> str:
-    """A few digits that differ where the rows differ."""
+    """Return a short checksum of the shards: other rows have another one."""
     found: Sequence[Any] = [shards.n_features, shards.n_labels, *map(tuple, shards.shards)]
     return f"{zlib.crc32(repr(found).encode()):08x}"
