@@ -13,7 +13,7 @@ import pytest
 
 from labelry import memory
 from labelry.errors import ModelError
-from labelry.progress import current_record, phase, recorded, shown
+from labelry.progress import current_record, phase, recorded, show_phases
 from labelry.storage import modelfile
 
 
@@ -68,7 +68,7 @@ def test_memory_is_by_how_much_a_phase_raised_the_peak(monkeypatch: pytest.Monke
 
 def test_phases_are_shown_and_recorded_at_once() -> None:
     stream = io.StringIO()
-    with shown(stream), recorded() as record, phase("counting", 2, "sheep") as advance:
+    with show_phases(stream), recorded() as record, phase("counting", 2, "sheep") as advance:
         advance(2)
     assert "counting: 2 sheep" in stream.getvalue()
     assert record.as_dict()["phases"][0]["name"] == "counting"
@@ -81,9 +81,9 @@ def test_a_model_keeps_the_record_beside_itself_and_is_the_same_without(tmp_path
         with phase("fitting"):
             pass
         save(tmp_path / "timed")
-    assert modelfile.training(tmp_path / "plain") is None
+    assert modelfile.read_training(tmp_path / "plain") is None
     assert "training" not in modelfile.inspect(tmp_path / "plain")
-    found = modelfile.training(tmp_path / "timed")
+    found = modelfile.read_training(tmp_path / "timed")
     assert found is not None
     assert [p["name"] for p in found["phases"]] == ["fitting"]
     assert modelfile.inspect(tmp_path / "timed")["training"] == found
@@ -95,7 +95,7 @@ def test_a_model_with_a_record_can_be_replaced_and_then_has_none(tmp_path: Path)
     with recorded():
         save(tmp_path / "m")
     save(tmp_path / "m", force=True)
-    assert modelfile.training(tmp_path / "m") is None
+    assert modelfile.read_training(tmp_path / "m") is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_damaged_record_is_told_and_the_model_still_loads(tmp_path: Path, cont
     save(tmp_path / "m")
     (tmp_path / "m" / modelfile.TRAINING).write_text(content)
     with pytest.raises(ModelError, match=r"training\.json is damaged"):
-        modelfile.training(tmp_path / "m")
+        modelfile.read_training(tmp_path / "m")
     found: dict[str, Any] = modelfile.inspect(tmp_path / "m")
     assert "training.json is damaged" in found["training"]["damaged"]
     assert modelfile.load(tmp_path / "m").label_names == ["a", "b"]

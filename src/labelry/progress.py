@@ -1,7 +1,7 @@
 """Progress of long work: a bar on a terminal, log lines elsewhere, nothing unless asked for.
 
 Code that takes long is inside `phase`. A caller that wants to show the phases (the command line
-does) wraps the call in `shown`; one that wants to keep what they took wraps it in `recorded`.
+does) wraps the call in `show_phases`; one that wants to keep what they took wraps it in `recorded`.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def current_record() -> Record | None:
 
 
 @contextmanager
-def shown(stream: TextIO | None = None) -> Iterator[None]:
+def show_phases(stream: TextIO | None = None) -> Iterator[None]:
     """Show the phases of the work inside on `stream` (default: standard error)."""
     stream = sys.stderr if stream is None else stream
     display: Display = Bars(stream) if stream.isatty() else Lines(stream)

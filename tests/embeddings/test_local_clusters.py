@@ -20,7 +20,7 @@ from labelry.embeddings.local_clusters import (
 )
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.rows import Rows
-from labelry.progress import phase, shown
+from labelry.progress import phase, show_phases
 
 X = scaled_rows(random_array((60, 25), density=0.3, rng=0, format="csr", dtype=np.float32))
 Y = csr_array(np.eye(60, dtype=np.float32))
@@ -62,7 +62,7 @@ def test_only_the_count_of_rows_is_shown() -> None:
             pass
 
     text = io.StringIO()
-    with shown(text):
+    with show_phases(text):
         fit_clusters(fit, Rows(X, Y, n_jobs=1), partitions(), rng=np.random.default_rng(0))
     assert "local embeddings: 180 rows" in text.getvalue()
     assert "inner" not in text.getvalue()

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array, random_array
 
 from labelry.linalg import dual_descent
-from labelry.linalg.block_descent import Group, Part, fixed_blocks, train_by_blocks
+from labelry.linalg.block_descent import Group, LabelledRows, fixed_blocks, train_by_blocks
 from labelry.linalg.lanes import LANES
 
 rng = np.random.default_rng(0)
@@ -19,7 +19,7 @@ T = csr_array((X @ rng.standard_normal((15, 20)) > 0.5).astype(np.float32))
 OPTIONS = {"C": 0.7, "tolerance": 0.1, "max_sweeps": 20}
 
 
-def parts(*cuts: int) -> Iterator[Part]:
+def parts(*cuts: int) -> Iterator[LabelledRows]:
     for first, last in zip((0, *cuts), (*cuts, 90), strict=True):
         yield X[first:last], T[first:last]
 
@@ -30,7 +30,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_blocks_do_not_depend_on_how_rows_come() -> None:
-    bounds = dual_descent.block_bounds(X.indptr)
+    bounds = dual_descent.block_bounds(X.indptr, 0, 120)
     assert len(bounds) > 4
     for cuts in ((), (1, 2, 50), (30, 30, 60), tuple(range(1, 90))):
         found = list(fixed_blocks(parts(*cuts)))
@@ -53,6 +53,6 @@ def test_the_same_weights_as_in_memory(loss, memory: int, n_jobs: int) -> None:
         signs[:, : group.last - group.first] += 2 * (T.toarray() > 0)[:, group.first : group.last]
         W = np.zeros((16, LANES), dtype=np.float32)
         csr = (X.indptr, X.indices, X.data)
-        given = dual_descent.Problem(*csr, signs, energy, OPTIONS["C"], OPTIONS["tolerance"])
-        dual_descent.descend(loss, given, OPTIONS["max_sweeps"], group.seed, W)
+        given = dual_descent.LaneProblem(*csr, signs, energy, OPTIONS["C"], OPTIONS["tolerance"])
+        dual_descent.train_lanes(loss, given, OPTIONS["max_sweeps"], group.seed, W)
         assert_array_equal(found[number], W)

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, random_array
 
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import (
-    Problem,
+    LaneProblem,
     block_bounds,
     go_on,
     hinge_sweeps,
@@ -62,7 +62,7 @@ def test_the_kernel_is_the_plain_sweep() -> None:
     order = rows.copy()
     for _ in range(6):
         expected = plain_sweep(X, signs, energy, *theirs, active, state)
-        given = Problem(X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE)
+        given = LaneProblem(X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE)
         active, state, visits, last = hinge_sweeps(
             given, alpha, order, W, active, np.uint64(state), 1
         )
@@ -75,13 +75,12 @@ def test_the_kernel_is_the_plain_sweep() -> None:
     assert not alpha[:10].any()
 
 
-def test_where_blocks_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_blocks_begin() -> None:
     indptr = np.array([0, 2, 2, 2, 9, 10, 11])  # rows begin at 0, 3, 4, 5, 13, 15
-    assert block_bounds(indptr).tolist() == [0, 6]
-    monkeypatch.setattr(dual_descent, "BLOCK", 4)
-    assert block_bounds(indptr).tolist() == [0, 2, 4, 6]
-    assert block_bounds(indptr, before=1).tolist() == [0, 1, 4, 5, 6]
-    assert block_bounds(np.zeros(1, dtype=np.int32)).tolist() == [0, 0]
+    assert block_bounds(indptr, 0, dual_descent.BLOCK).tolist() == [0, 6]
+    assert block_bounds(indptr, 0, 4).tolist() == [0, 2, 4, 6]
+    assert block_bounds(indptr, 1, 4).tolist() == [0, 1, 4, 5, 6]
+    assert block_bounds(np.zeros(1, dtype=np.int32), 0, 4).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("loss", dual_descent.LOSSES)
@@ -92,21 +91,21 @@ def test_blocks_lead_to_the_same_optimum(loss, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(dual_descent, "BLOCK", size)
         W = np.zeros((13, LANES), dtype=np.float32)
         csr = (X.indptr, X.indices, X.data)
-        given = Problem(*csr, signs, energy, C, 1e-3)
-        sweeps = dual_descent.descend(loss, given, 5000, 7, W)
+        given = LaneProblem(*csr, signs, energy, C, 1e-3)
+        sweeps = dual_descent.train_lanes(loss, given, 5000, 7, W)
         assert 1 < sweeps < 5000
         found.append(W)
-    assert len(block_bounds(X.indptr)) > 3
+    assert len(block_bounds(X.indptr, 0, 100)) > 3
     assert_allclose(found[1], found[0], atol=5e-3)
     assert not np.array_equal(found[1], found[0])  # another order of visits
 
 
 def test_all_rows_are_visited_once_more_before_the_end() -> None:
     X, signs, energy = problem()
-    sweeps = new_sweeps(np.array([40, 20]), max_sweeps=100, seed=1)
+    sweeps = new_sweeps(np.array([40, 20]), 100, 1, dual_descent.NO_END)
     alpha, W = np.zeros((60, LANES), np.float32), np.zeros((13, LANES), np.float32)
     parts = np.arange(40, dtype=np.int32), np.arange(40, 60, dtype=np.int32)
-    given = Problem(X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE)
+    given = LaneProblem(X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE)
     active, more = [], True
     while more:
         active.append(sweeps.n_active.tolist())
@@ -116,8 +115,8 @@ def test_all_rows_are_visited_once_more_before_the_end() -> None:
     assert active[0] == active[-1] == [40, 20]
     assert min(map(sum, active)) < 60
     assert sweeps.made < 100
-    assert not go_on(new_sweeps(np.array([3]), max_sweeps=0, seed=1))
-    assert not go_on(new_sweeps(np.array([0]), max_sweeps=9, seed=1))
+    assert not go_on(new_sweeps(np.array([3]), 0, 1, dual_descent.NO_END))
+    assert not go_on(new_sweeps(np.array([0]), 9, 1, dual_descent.NO_END))
 
 
 def test_more_rounds_are_nearer_to_the_optimum() -> None:
@@ -126,8 +125,8 @@ def test_more_rounds_are_nearer_to_the_optimum() -> None:
     for rounds, tolerance in ((1, 0.2), (2, 0.2), (None, 0.2), (None, 1e-3)):
         W = np.zeros((13, LANES), dtype=np.float32)
         csr = (X.indptr, X.indices, X.data)
-        given = Problem(*csr, signs, energy, C, tolerance)
-        made = dual_descent.descend("squared_hinge", given, 5000, 7, W, rounds)
+        given = LaneProblem(*csr, signs, energy, C, tolerance)
+        made = dual_descent.train_lanes("squared_hinge", given, 5000, 7, W, rounds)
         sweeps.append(made)
         found.append(W)
     errors = [np.linalg.norm(W - found[-1]) for W in found[:-1]]

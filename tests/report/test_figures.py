@@ -17,14 +17,14 @@ def texts(svg: Element) -> list[str]:
 def test_every_chart_has_axis_titles_and_a_text_alternative() -> None:
     curve = {"P": np.array([90.0, 50.0, 30.0]), "R": np.array([40.0, 60.0, 70.0])}
     charts = {
-        ("Labels predicted per row (k)", "Percent"): figures.by_cutoff(curve),
-        ("Labels, by their rows in training", "Recall, percent"): figures.by_frequency(
+        ("Labels predicted per row (k)", "Percent"): figures.cutoff_chart(curve),
+        ("Labels, by their rows in training", "Recall, percent"): figures.frequency_chart(
             [("tail", [("R@1", 12.34), ("R@3", float("nan"))])]
         ),
-        ("Predicted probability, percent", "Right, percent"): figures.calibration(
+        ("Predicted probability, percent", "Right, percent"): figures.calibration_chart(
             np.array([[10.0, 0, 30], [1, 0, 27], [2, 0, 24]])
         ),
-        ("Direction, by rank", "Value"): figures.spectrum(np.array([4.0, 2.0, 1.0]), "Value"),
+        ("Direction, by rank", "Value"): figures.spectrum_chart(np.array([4.0, 2.0, 1.0]), "Value"),
     }
     said = ["k = 3: precision 30.0, recall 70.0", "R@1 12.3, R@3 no rows", "90 predicted, 80 right"]
     said.append("3 values, from 4 to 1")
@@ -51,7 +51,7 @@ def test_points_are_where_their_values_are() -> None:
     "values", [[1.0], [3.0, 3.0], [5.0, 0.0], [1e6, 1e-2], [7.3, 0.99], list(range(300, 0, -1))]
 )
 def test_any_spectrum_can_be_drawn(values: list[float]) -> None:
-    svg = figures.spectrum(np.array(values, dtype=np.float64), "Value")
+    svg = figures.spectrum_chart(np.array(values, dtype=np.float64), "Value")
     line = next(svg.iter("polyline")).get("points", "").split()
     heights = [float(point.split(",")[1]) for point in line]
     assert len(line) == np.count_nonzero(values)
@@ -64,7 +64,7 @@ def test_names_at_the_ends_of_lines_do_not_touch() -> None:
     same = {"P": np.array([50.0, 50.0]), "R": np.array([50.0, 50.0])}
     ends = [
         float(text.get("y", 0))
-        for text in figures.by_cutoff(same).iter("text")
+        for text in figures.cutoff_chart(same).iter("text")
         if text.text in ("Precision", "Recall")
     ]
     assert abs(ends[0] - ends[1]) >= 15

@@ -19,7 +19,15 @@ from labelry.metrics import (
 )
 from labelry.metrics.matching import match
 from labelry.report import measures
-from labelry.report.measures import CUTOFFS, LONGEST, intervals, measure, rank, row_gains, spectrum
+from labelry.report.measures import (
+    CUTOFFS,
+    LONGEST,
+    intervals,
+    label_spectrum,
+    measure,
+    rank,
+    row_gains,
+)
 
 
 @pytest.fixture(scope="module")
@@ -130,18 +138,18 @@ def test_there_must_be_rows(model: labelry.OneVsRest, data: Dataset) -> None:
 
 def test_the_spectrum_is_what_training_kept_or_that_of_the_vectors(data: Dataset) -> None:
     kept = labelry.PLST(embedding_dim=4, n_jobs=1).fit(data.X, data.Y)
-    values, what = spectrum(kept, kept.label_vectors())  # type: ignore[misc]
+    values, what = label_spectrum(kept, kept.label_vectors())  # type: ignore[misc]
     assert_allclose(values, kept.spectrum_)
     assert what == "Eigenvalue"
     tree = labelry.LinearLabelTree(n_jobs=1).fit(data.X, data.Y)
     vectors = tree.label_vectors()
-    values, what = spectrum(tree, vectors)  # type: ignore[misc]
+    values, what = label_spectrum(tree, vectors)  # type: ignore[misc]
     assert_allclose(values, np.linalg.svd(vectors, compute_uv=False)[: len(values)], atol=1e-4)
     assert what == "Singular value"
-    assert spectrum(tree, None) is None
+    assert label_spectrum(tree, None) is None
 
 
 def test_the_spectrum_of_a_tagger_is_that_of_its_embedding(data: Dataset) -> None:
     tagger = labelry.Tagger(n_jobs=1).fit(data.X, data.Y)
-    values, _ = spectrum(tagger, None)  # type: ignore[misc]
+    values, _ = label_spectrum(tagger, None)  # type: ignore[misc]
     assert_allclose(values, tagger.fitted_.retrievers.embedding.spectrum)

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from labelry.estimators.trees import ConditionalProbabilityTree
-from labelry.trees.conditional_probability_tree import grow_tree
+from labelry.trees.conditional_probability_tree import grow_label_tree
 
 
 def indicator(y: np.ndarray) -> csr_array:
@@ -18,7 +18,7 @@ def indicator(y: np.ndarray) -> csr_array:
 def test_balance_of_one_grows_a_flat_tree() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((640, 5)).astype(np.float32)
-    tree = grow_tree(X, indicator(np.repeat(np.arange(64), 10)), 1.0, rng)
+    tree = grow_label_tree(X, indicator(np.repeat(np.arange(64), 10)), 1.0, rng)
     assert tree.summary().depth == 6  # log2(64): every insertion goes to the lighter side
     assert (np.diff(tree.first_child)[tree.label < 0] == 2).all()
 
@@ -29,7 +29,7 @@ def test_a_small_balance_keeps_similar_labels_together() -> None:
     X = np.where((y < 8)[:, None], [1.0, 0.0], [0.0, 1.0]).astype(np.float32)
     mixed = {}
     for balance in (0.05, 1.0):
-        tree = grow_tree(X, indicator(y), balance, np.random.default_rng(1))
+        tree = grow_label_tree(X, indicator(y), balance, np.random.default_rng(1))
         sets = tree.label_sets.toarray()
         first = sets[tree.first_child[0] : tree.first_child[1], :8].sum(axis=1)
         mixed[balance] = min(first)

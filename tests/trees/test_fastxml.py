@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array
 from labelry.estimators.trees import FastXML
 from labelry.metrics import ndcg_at_k
 from labelry.storage import modelfile
-from labelry.trees.fastxml import grow_tree, label_shares, training_rows
+from labelry.trees.fastxml import grow_row_tree, label_shares, training_rows
 from labelry.trees.fastxml_kernels import (
     choose_sides,
     local_columns,
@@ -127,7 +127,7 @@ def test_a_split_is_what_the_separator_says() -> None:
 def test_leaves_hold_all_rows_and_no_more_than_allowed() -> None:
     X, Y = noisy()
     data = training_rows(X, Y)
-    tree, members = grow_tree(data, 10, 10.0, np.random.default_rng(0))
+    tree, members = grow_row_tree(data, 10, 10.0, np.random.default_rng(0))
     held = np.diff(members.indptr)
     assert_array_equal(np.sort(members.indices), np.arange(200))
     assert (held[tree.left >= 0] == 0).all()
@@ -141,7 +141,7 @@ def test_leaves_hold_all_rows_and_no_more_than_allowed() -> None:
 def test_rows_with_equal_labels_stay_together() -> None:
     X, _ = noisy()
     same = csr_array(np.tile([[1.0, 0, 1]], (200, 1)).astype(np.float32))
-    assert len(grow_tree(training_rows(X, same), 5, 1.0, np.random.default_rng(0))[0].left) == 1
+    assert len(grow_row_tree(training_rows(X, same), 5, 1.0, np.random.default_rng(0))[0].left) == 1
 
 
 def test_shares_of_labels() -> None:

@@ -43,7 +43,7 @@ def out_option(help: str, **more: Any) -> Any:
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[None]:
     """Show phases and log lines on standard error, unless `quiet`."""
-    from labelry.progress import shown
+    from labelry.progress import show_phases
 
     if quiet:
         yield
@@ -55,7 +55,7 @@ def progress_shown(quiet: bool) -> Iterator[None]:
     log.setLevel(logging.INFO)
     stream = _Stream()
     try:
-        with shown(stream):  # type: ignore[arg-type]
+        with show_phases(stream):  # type: ignore[arg-type]
             yield
     except KeyboardInterrupt:
         stream.leave()

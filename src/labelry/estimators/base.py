@@ -58,7 +58,7 @@ from labelry.ranking.ranker import (
     supports,
 )
 from labelry.storage import modelfile
-from labelry.storage.values import Arrays, pack, unpack
+from labelry.storage.values import NamedArrays, pack, unpack
 from labelry.tagging.explanation import Explanation, explanation
 from labelry.tagging.new_labels import name_features, with_names
 
@@ -368,7 +368,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the model to a directory; `force` replaces a model that is there."""
-        arrays = Arrays()
+        arrays = NamedArrays()
         state, label_names = self._trained().packed(arrays)
         parameters = {
             name: pack(value, f"parameters.{name}", arrays)

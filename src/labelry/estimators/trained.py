@@ -16,7 +16,7 @@ from labelry.data.labels import label_counts
 from labelry.data.text import TextFeatures
 from labelry.ranking.ranker import Ranker
 from labelry.storage.modelfile import ModelFile
-from labelry.storage.values import Arrays, pack, text_array, unpack
+from labelry.storage.values import NamedArrays, pack, text_array, unpack
 
 Form = Literal["classes", "indicator", "dense", "lists"]
 
@@ -102,7 +102,7 @@ class Trained:
             names=None if self.names is None else np.concatenate([self.names, more]),
         )
 
-    def packed(self, arrays: Arrays) -> tuple[dict[str, Any], Any]:
+    def packed(self, arrays: NamedArrays) -> tuple[dict[str, Any], Any]:
         """Return plain JSON and the label names; the arrays are put into `arrays`."""
         state = {
             name: pack(value, name, arrays)

@@ -1,4 +1,4 @@
-"""Sets of label vectors cut into balanced clusters: spherical k-means under a size constraint.
+"""Cut sets of label vectors into balanced clusters: spherical k-means with bounded sizes.
 
 References
 ----------
@@ -12,24 +12,20 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.arrays import F32, I32, I64, Bools
 from labelry.linalg.kernels import Csr, csr_parts
 from labelry.linalg.lanes import LANES, add_scaled
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, run, spans
 
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-
-_MAX_STEPS = 20
-_GAIN = 1e-2  # relative gain of the objective below which the clusters are final
-_TRIALS = 3  # rows from which each seed is the best
-_SEED_ROWS = 64  # rows per part among which seeds are sought
-_SAME = 1e-5  # cosines nearer than this are equal: rounding must not decide
-_SPANS_PER_JOB = 8  # sets differ in steps, so threads get their share piece by piece
+_MAX_STEPS = 20  # most steps of k-means for one set; not tuned
+_GAIN = 1e-2  # k-means stops when the objective gains less than this share in a step; not tuned
+_TRIALS = 3  # candidates for each seed, of which the best is taken; not tuned
+_SEED_ROWS = 64  # rows per part among which seeds are sought; not tuned
+_SAME = 1e-5  # cosines that differ by less count as equal, so that rounding decides nothing
+_SPANS_PER_JOB = 8  # pieces of work per thread, because sets differ in the steps that they take
 
 
 class Sets(NamedTuple):
@@ -42,15 +38,15 @@ class Sets(NamedTuple):
     def sizes(self) -> I64:
         return np.diff(self.bounds)
 
-    def take(self, chosen: NDArray[np.bool_]) -> Sets:
-        """The sets for which `chosen` is true, in their order."""
+    def take(self, chosen: Bools) -> Sets:
+        """Return the sets for which `chosen` is true, in their order."""
         sizes = self.sizes
         bounds = np.concatenate([[0], np.cumsum(sizes[chosen])])
         return Sets(self.members[np.repeat(chosen, sizes)], bounds)
 
 
 def even_cuts(sets: Sets, n_parts: I64) -> I64:
-    """Bounds that cut set s into ``n_parts[s]`` parts whose sizes differ by at most one."""
+    """Return bounds that cut set s into ``n_parts[s]`` parts of nearly equal sizes."""
     part = np.arange(n_parts.sum()) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
     parts, sizes, starts = (np.repeat(a, n_parts) for a in (n_parts, sets.sizes, sets.bounds[:-1]))
     return np.append(starts + sizes * part // parts, sets.bounds[-1])
@@ -68,11 +64,11 @@ def split_sets(
     """Cut set s into ``n_parts[s]`` sets of similar vectors, which take its place.
 
     Rows of V have unit length, or are zero. A set has at most as many parts as members. The sizes
-    of its parts differ by a factor of at most `balance` (or by one). Holds a cosine for each member
-    and each part of its set.
+    of its parts differ by a factor of at most `balance` (or by one). Memory: one cosine for each
+    pair of a member and a part of its set.
     """
-    least, most = _limits(sets.sizes, n_parts, balance)
-    rows = V[sets.members]  # in the order of the sets, for they are read many times
+    least, most = _size_limits(sets.sizes, n_parts, balance)
+    rows = V[sets.members]  # in the order of the sets, because they are read many times
     chance = rng.random((len(n_parts), _TRIALS * int(n_parts.max())), dtype=np.float32)
     part = np.zeros(len(sets.members), dtype=np.int32)
     pieces = balanced_spans(sets.bounds, _SPANS_PER_JOB * n_jobs if n_jobs > 1 else 1)
@@ -85,7 +81,7 @@ def split_sets(
 
 
 def sparse_products(A: csr_array, C: csr_array, rows: slice, n_jobs: int) -> F32:
-    """``A[rows] @ C`` as a dense array, of sparse matrices."""
+    """Return ``A[rows] @ C`` of two sparse matrices as a dense array."""
     out = np.zeros((rows.stop - rows.start, C.shape[1]), dtype=np.float32)
     arguments = (csr_parts(A), csr_parts(C), rows.start, out)
     tasks = [(*arguments, *span) for span in spans(len(out), n_jobs)]
@@ -93,8 +89,8 @@ def sparse_products(A: csr_array, C: csr_array, rows: slice, n_jobs: int) -> F32
     return out
 
 
-def _limits(sizes: I64, n_parts: I64, balance: float) -> tuple[I64, I64]:
-    """Sizes between these differ by `balance` at most, and can add up to those of the sets."""
+def _size_limits(sizes: I64, n_parts: I64, balance: float) -> tuple[I64, I64]:
+    """Return the least and the largest size of a part of each set, by `balance`."""
     mean = sizes / n_parts
     least = np.maximum(np.minimum(np.ceil(mean * 2 / (1 + balance)), np.floor(mean)), 1)
     most = np.maximum(np.floor(mean * 2 / (1 + 1 / balance)), np.ceil(mean))
@@ -102,7 +98,7 @@ def _limits(sizes: I64, n_parts: I64, balance: float) -> tuple[I64, I64]:
 
 
 def _flat(V: Matrix) -> Csr:
-    """CSR arrays; a dense matrix is one whose column numbers go without saying (none given)."""
+    """Return the CSR arrays of V; those of a dense matrix have no column numbers."""
     if issparse(V):
         return Csr(V.indptr.astype(np.int64), V.indices, V.data)
     indptr = np.arange(V.shape[0] + 1, dtype=np.int64) * V.shape[1]
@@ -111,7 +107,7 @@ def _flat(V: Matrix) -> Csr:
 
 @njit(nogil=True, cache=True)
 def _add_products(A: Csr, C: Csr, first: int, out: F32, row0: int, row1: int) -> None:
-    """``out[i] += a' C`` with row ``first + i`` of A, for i from row0 to row1."""
+    """Compute ``out[i] += a' C`` with row ``first + i`` of A, for i from row0 to row1."""
     for i in range(row0, row1):
         row = out[i]
         for p in range(A.indptr[first + i], A.indptr[first + i + 1]):
@@ -148,7 +144,7 @@ def cluster_sets(
 
 @njit(nogil=True, cache=True)
 def _dots(rows: Csr, i: int, C: F32, out: F32, at: int) -> None:
-    """``out[at] = v_i' C``, for all columns."""
+    """Compute ``out[at] = v_i' C`` for all columns."""
     indptr, indices, data = rows
     p0, width = indptr[i], C.shape[1]
     out[at] = 0.0
@@ -160,7 +156,7 @@ def _dots(rows: Csr, i: int, C: F32, out: F32, at: int) -> None:
 
 @njit(nogil=True, cache=True)
 def _add(rows: Csr, i: int, C: F32, j: int) -> None:
-    """``C[:, j] += v_i``."""
+    """Compute ``C[:, j] += v_i``."""
     indptr, indices, data = rows
     p0 = indptr[i]
     for p in range(p0, indptr[i + 1]):
@@ -169,7 +165,7 @@ def _add(rows: Csr, i: int, C: F32, j: int) -> None:
 
 @njit(nogil=True, cache=True)
 def _clear(rows: Csr, a: int, b: int, C: F32) -> None:
-    """``C[:] = 0``, in the lines that the rows a to b can have touched."""
+    """Set to zero the lines of C that the rows a to b can have changed."""
     if rows.indices.size and rows.indptr[b] - rows.indptr[a] < C.shape[0]:
         for p in range(rows.indptr[a], rows.indptr[b]):
             C[rows.indices[p]] = 0.0
@@ -179,9 +175,9 @@ def _clear(rows: Csr, a: int, b: int, C: F32) -> None:
 
 @njit(nogil=True, cache=True)
 def _seeds(rows: Csr, a: int, b: int, k: int, chance: F32, trials: F32, C: F32) -> None:
-    """Set C to `k` rows far from one another: k-means++, the best of a few trials for each seed.
+    """Set C to `k` rows that are far from one another (k-means++, the best of a few candidates).
 
-    Of large sets, evenly spaced rows are enough. The trials of a seed are columns of `trials`,
+    In a large set the candidates are evenly spaced rows. Those of a seed are columns of `trials`,
     which is zero before and after.
     """
     stride = max(1, (b - a) // (_SEED_ROWS * k))
@@ -211,7 +207,7 @@ def _seeds(rows: Csr, a: int, b: int, k: int, chance: F32, trials: F32, C: F32) 
 
 @njit(nogil=True, cache=True)
 def _draw(weights: F32, chance: float) -> int:
-    """A place with probability in proportion to its weight; any, if all weights are zero."""
+    """Return a place, drawn by weight; all places are equally likely if all weights are zero."""
     total = 0.0
     for w in weights:
         total += w
@@ -230,7 +226,7 @@ def _draw(weights: F32, chance: float) -> int:
 
 @njit(nogil=True, cache=True)
 def _lloyd(rows: Csr, a: int, b: int, k: int, least: int, most: int, C: F32, found: I32) -> None:
-    """Find the part of the rows a to b, from seeds in C; C is zero afterwards.
+    """Find the part of each row from a to b, beginning with seeds in C; C is zero afterwards.
 
     The objective is the sum over parts of |sum of its rows|, which is the sum of the cosines
     between each row and the centre of its part.
@@ -260,7 +256,7 @@ def _lloyd(rows: Csr, a: int, b: int, k: int, least: int, most: int, C: F32, fou
 
 @njit(nogil=True, cache=True)
 def _norms(S: F32, part: I32, norm: F32) -> float:
-    """The length of the sum c of each part, from |c|^2 = sum of v'c over its rows; their total."""
+    """Fill in the length of the sum c of each part (|c|^2 = sum of v'c); return their total."""
     squares = np.zeros(norm.size)
     for i in range(part.size):
         squares[part[i]] += S[i, part[i]]
@@ -273,10 +269,10 @@ def _norms(S: F32, part: I32, norm: F32) -> float:
 
 @njit(nogil=True, cache=True)
 def assign(S: F32, norm: F32, least: int, most: int, part: I32) -> None:
-    """Each row to the part with the largest ``S / norm`` that has room; fills in `part`.
+    """Fill in `part`: each row goes to the part with the largest ``S / norm`` that has room.
 
-    Rows that would lose most by their second choice go first. Parts that still lack rows of their
-    `least` get all that are left when there are only so many; of equal parts the smallest wins.
+    Rows that would lose most by their second choice go first. When only as many rows are left as
+    parts lack to reach `least`, these parts get them. Of equal parts the smallest wins.
     """
     n, k = len(S), norm.size
     regret = np.empty(n, dtype=np.float32)

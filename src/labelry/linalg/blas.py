@@ -1,4 +1,4 @@
-"""How many threads BLAS may use, while any number of threads work at once."""
+"""Bound the number of BLAS threads while several threads of the process work at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 @cache
 def _controller() -> ThreadpoolController:
-    """The libraries of this process; to look for them takes milliseconds."""
+    """Return the libraries of this process; finding them takes milliseconds."""
     return ThreadpoolController()
 
 
@@ -24,17 +24,17 @@ def _blas() -> list[Any]:
 
 
 class _Hold:
-    """The number of BLAS threads, which is one for the whole process.
+    """The number of BLAS threads, which is one number for the whole process.
 
-    It is the least that running callers want, and again what it was when none runs. If each caller
-    set it and set it back, one that ends could undo what another still needs, and the last to end
-    could leave the number of another for ever.
+    While callers run, it is the smallest number that one of them asked for; when none runs, it is
+    the number from before. If each caller set and restored it by itself, the first to end would
+    undo the limit of the others, and the last could restore a limit that another had set.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wanted: list[int] = []  # of running callers
-        self._before: list[int] = []  # of each library, when there were none
+        self._wanted: list[int] = []  # the limits of running callers
+        self._before: list[int] = []  # the threads of each library when no caller ran
 
     def add(self, limit: int) -> None:
         with self._lock:

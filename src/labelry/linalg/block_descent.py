@@ -1,8 +1,8 @@
-"""Linear classifiers on rows that are not in memory: `dual_descent`, one block after the other.
+"""Linear classifiers on rows that do not fit in memory: `dual_descent`, block by block.
 
-The rows are kept in a temporary file, cut into blocks, and each sweep is a pass over it. Between
-sweeps the dual variables lie in a file too; memory holds one block, its dual variables, and the
-weights. The blocks are those that rows in memory are visited in too, so the weights are the same.
+The rows are kept in a temporary file, cut into blocks, and each sweep is a pass over the file.
+Between sweeps the dual variables are in a file too; memory holds one block, its dual variables and
+the weights. The blocks are the same as for rows in memory, so the weights are the same too.
 
 References
 ----------
@@ -16,13 +16,14 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.arrays import F32
 from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import (
+    NO_END,
+    LaneProblem,
     Loss,
-    Problem,
     Sweeps,
     add_start,
     block_bounds,
@@ -37,8 +38,7 @@ from labelry.linalg.matrices import consecutive_rows, stacked
 from labelry.linalg.matrix_file import MatrixFile
 from labelry.linalg.parallel import run
 
-F32 = NDArray[np.float32]
-Part: TypeAlias = tuple[csr_array, csr_array]  # X (n, d) and T (n, n_labels) of some rows
+LabelledRows: TypeAlias = tuple[csr_array, csr_array]  # X (n, d) and T (n, n_labels) of some rows
 
 
 class Group(NamedTuple):
@@ -50,7 +50,7 @@ class Group(NamedTuple):
 
 
 def train_by_blocks(
-    parts: Iterable[Part],
+    parts: Iterable[LabelledRows],
     groups: Sequence[Group],
     n_features: int,
     *,
@@ -62,12 +62,12 @@ def train_by_blocks(
     memory: int,
     n_jobs: int = 1,
 ) -> Iterator[tuple[int, F32]]:
-    """The number and the weights (n_features + 1, LANES) of each group, as they are done.
+    """Yield the number and the weights (n_features + 1, LANES) of each group when it is done.
 
-    `parts` are the rows, in parts of any size: X and an indicator T of labels. Weights may take
-    `memory` bytes: a larger bound means fewer passes, and at least one group is trained. The other
-    options are those of `labelry.linalg.dual_descent`. The temporary files have 8 bytes for each
-    nonzero, and 68 (with the logistic loss 132) for each row and group side by side.
+    `parts` are the rows, in parts of any size: X and an indicator T of labels. The weights may take
+    `memory` bytes: a larger bound means fewer passes. At least one group is trained at a time. The
+    other options are those of `labelry.linalg.dual_descent`. The temporary files take 8 bytes for
+    each nonzero, and 68 (132 with the logistic loss) for each row and group side by side.
     """
     blocks = MatrixFile()
     sizes: list[int] = []
@@ -78,45 +78,49 @@ def train_by_blocks(
     side_by_side = max(1, memory // (4 * LANES * (n_features + 1)))
     for begin in range(0, len(groups), side_by_side):
         chosen = groups[begin : begin + side_by_side]
-        sweeps = [new_sweeps(sizes, max_sweeps, group.seed, rounds) for group in chosen]
-        descent = _Descent(blocks, chosen, n_features, sizes, loss, (C, tolerance), sweeps)
+        limits = (max_sweeps, rounds or NO_END)
+        sweeps = [
+            new_sweeps(np.array(sizes, dtype=np.int64), limits[0], g.seed, limits[1])
+            for g in chosen
+        ]
+        descent = _SideBySide(blocks, chosen, n_features, sizes, loss, (C, tolerance), sweeps)
         for place, W in descent.run(n_jobs):
             yield begin + place, W
 
 
-def fixed_blocks(parts: Iterable[Part]) -> Iterator[Part]:
-    """Consecutive rows, however they come, in the blocks of `block_bounds`."""
-    pieces: list[Part] = []
+def fixed_blocks(parts: Iterable[LabelledRows]) -> Iterator[LabelledRows]:
+    """Yield consecutive rows, which come in parts of any size, in the blocks of `block_bounds`."""
+    pieces: list[LabelledRows] = []
     last = 0
     for number, X, T in _pieces(parts):
         if pieces and number > last:
-            yield _joined(pieces)
+            yield _join_pieces(pieces)
         pieces.append((X, T))
         last = number
     if pieces:
-        yield _joined(pieces)
+        yield _join_pieces(pieces)
 
 
-def _pieces(parts: Iterable[Part]) -> Iterator[tuple[int, csr_array, csr_array]]:
-    """The rows of each part that are of the same block, after its number."""
+def _pieces(parts: Iterable[LabelledRows]) -> Iterator[tuple[int, csr_array, csr_array]]:
+    """Yield the number of a block and the rows of a part that are in it."""
     before = 0
     for X, T in parts:
-        for first, last in pairwise(block_bounds(X.indptr, before).tolist()):
+        for first, last in pairwise(block_bounds(X.indptr, before, dual_descent.BLOCK).tolist()):
             if first < last:
                 number = (before + int(X.indptr[first]) + first) // dual_descent.BLOCK
                 yield number, consecutive_rows(X, first, last), consecutive_rows(T, first, last)
         before += X.nnz + X.shape[0]
 
 
-def _joined(pieces: list[Part]) -> Part:
-    """The pieces below one another; the list is empty then, for their memory is needed."""
+def _join_pieces(pieces: list[LabelledRows]) -> LabelledRows:
+    """Return the pieces stacked, and empty the list: their memory is needed."""
     X, T = (stacked(list(side)) for side in zip(*pieces, strict=True))
     pieces.clear()
     return X, T
 
 
-class _Descent:
-    """Groups that are trained side by side."""
+class _SideBySide:
+    """Trains some groups side by side, one pass over the blocks for each sweep."""
 
     def __init__(
         self,
@@ -136,7 +140,7 @@ class _Descent:
             self._states.append(starting_alpha(loss, n, options[0]), np.arange(n, dtype=np.int32))
 
     def run(self, n_jobs: int) -> Iterator[tuple[int, F32]]:
-        """Sweep until all groups are done; the weights of each when it is."""
+        """Sweep until all groups are done; yield the weights of each group when it is done."""
         if self._loss == "logistic":
             self._pass(self._start, n_jobs)
         while self._W:
@@ -145,7 +149,7 @@ class _Descent:
                 yield g, self._W.pop(g)
 
     def _pass(self, function: Callable[..., None], n_jobs: int) -> None:
-        """``function(group, block, X, rows of each label, energy)`` for active groups of blocks."""
+        """Call ``function(group, block, X, rows of each label, energy)`` for active groups."""
         for block in range(len(self._blocks)):
             active = [g for g in self._W if self._sweeps[g].n_active[block]]
             if active:
@@ -153,19 +157,19 @@ class _Descent:
                 run(function, [(g, block, *arrays) for g in active], n_jobs)
 
     def _start(self, g: int, block: int, X: csr_array, rows_of: csr_array, energy: F32) -> None:
-        """Add what the starting dual variables of a block come to."""
+        """Add the weights that the starting dual variables of a block stand for."""
         alpha, _ = self._states[g * len(self._blocks) + block]
         add_start(self._problem(g, X, rows_of, energy), alpha, self._W[g])
 
     def _visit(self, g: int, block: int, X: csr_array, rows_of: csr_array, energy: F32) -> None:
-        """One sweep of a group over a block."""
+        """Make one sweep of a group over a block."""
         alpha, order = self._states[g * len(self._blocks) + block]
         problem = self._problem(g, X, rows_of, energy)
         hinge = self._loss == "squared_hinge"
         visit(self._sweeps[g], block, hinge, problem, alpha, order, self._W[g])
 
-    def _problem(self, g: int, X: csr_array, rows_of: csr_array, energy: F32) -> Problem:
+    def _problem(self, g: int, X: csr_array, rows_of: csr_array, energy: F32) -> LaneProblem:
         signs = np.full((rows_of.shape[1], LANES), -1, dtype=np.int8)
         for lane, label in enumerate(range(self._groups[g].first, self._groups[g].last)):
             signs[rows_of.indices[rows_of.indptr[label] : rows_of.indptr[label + 1]], lane] = 1
-        return Problem(X.indptr, X.indices, X.data, signs, energy, *self._options)
+        return LaneProblem(X.indptr, X.indices, X.data, signs, energy, *self._options)

@@ -1,28 +1,27 @@
-"""Rows in clusters: their unit centres, and the nearest centre of other rows, by cosine.
+"""Unit centres of clusters of rows, and the nearest centre of a row by cosine.
 
-Centres of sparse rows are sparse: a centre has the features of its own rows only, so that a
-million features times hundreds of clusters fits in memory and a row meets few of them.
+Centres of sparse rows are sparse: a centre has the features of its own rows only. So hundreds of
+centres with a million features fit in memory, and a row shares features with few of them.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.arrays import I32
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import stream
 from labelry.linalg.topk import topk
 
-I32 = NDArray[np.int32]
-
-_BLOCK_BYTES = 16 << 20  # cosines that a thread holds at a time
+_BLOCK_BYTES = 16 << 20  # bytes of cosines that a thread holds at a time; not tuned
 
 
 def unit_centres(X: Matrix, cluster: I32, n_clusters: int) -> Matrix:
-    """Mean row of each cluster, scaled to unit length, as columns (n_features, n_clusters).
+    """Return the mean row of each cluster, scaled to unit length, as a column.
 
-    A cluster without rows has a centre of zeros. CSR if X is: ready for ``X @ centres``.
+    The result (n_features, n_clusters) is CSR if X is. A cluster without rows has a centre of
+    zeros.
 
     Examples
     --------
@@ -34,7 +33,7 @@ def unit_centres(X: Matrix, cluster: I32, n_clusters: int) -> Matrix:
 
 
 def cluster_sums(X: Matrix, cluster: I32, n_clusters: int) -> Matrix:
-    """Sum of the rows of each cluster, (n_clusters, n_features)."""
+    """Return the sum of the rows of each cluster, (n_clusters, n_features)."""
     n = len(cluster)
     ones = np.ones(n, dtype=np.float32)
     members = csr_array((ones, (cluster, np.arange(n))), shape=(n_clusters, n))
@@ -42,13 +41,13 @@ def cluster_sums(X: Matrix, cluster: I32, n_clusters: int) -> Matrix:
 
 
 def unit_columns(sums: Matrix) -> Matrix:
-    """The rows as columns of unit length; columns of zeros stay."""
+    """Return the rows as columns of unit length; a row of zeros stays zero."""
     centres = scaled_rows(sums).T
     return csr_array(centres) if issparse(sums) else np.ascontiguousarray(centres)
 
 
 def nearest_centre(X: Matrix, centres: Matrix, n_jobs: int = 1) -> I32:
-    """The cluster whose centre has the largest cosine with each row; ties to the smaller.
+    """Return the cluster whose centre has the largest cosine with each row; ties: the first.
 
     Rows without features go to the first cluster.
     """

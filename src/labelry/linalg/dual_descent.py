@@ -4,12 +4,12 @@ For each label, with y_i = +1 or -1 and x_i extended by a constant:
 
     minimise  1/2 ||w||^2 + C sum_i loss(y_i w'x_i),   loss = max(0, 1 - m)^2  or  log(1 + e^-m)
 
-Each step solves the dual in the one variable of a row. Sixteen labels go through the rows in
-lockstep: the row's nonzeros are read once for all of them, and what is a gather for one label
-is a load of one whole cache line for sixteen.
+Each step solves the dual problem in the variable of one row. Sixteen labels (lanes) are trained in
+lockstep: the nonzeros of a row are read once for all of them, and the weights of a feature for the
+sixteen labels are one cache line.
 
-Many rows are visited block by block, in random order within a block, so that rows which are read
-from files one block after the other lead to the same weights as rows in memory.
+Rows are visited block by block, in random order within a block. Rows that are read from files, one
+block after the other, therefore give the same weights as rows in memory.
 
 References
 ----------
@@ -27,26 +27,23 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from labelry.arrays import F32, F64, I8, I32, I64, Ints
 from labelry.linalg.lanes import LANES, add_scaled
 from labelry.linalg.prefetch import LINE, prefetch
 
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-Ints = NDArray[np.integer]
 Loss = Literal["squared_hinge", "logistic"]
 
 LOSSES: tuple[Loss, ...] = ("squared_hinge", "logistic")
 
-BLOCK = 1 << 22  # nonzeros and rows of a block: 32 MiB
-_ROUNDS_LEFT, _VISITS, _MOST, _LAST = range(4)  # of `Sweeps.counts`
-NO_END = 1 << 62  # rounds that never are over
+BLOCK = 1 << 22  # nonzeros and rows of a block, which takes 32 MiB; not tuned
+_ROUNDS_LEFT, _VISITS, _MOST, _LAST = range(4)  # places in `Sweeps.counts`
+NO_END = 1 << 62  # a number of rounds that is never reached
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def row_energies(indptr: Ints, data: F32) -> F32:
-    """``||x_i||^2 + 1`` of each row, which is extended by a constant."""
+    """Return ``||x_i||^2 + 1`` for each row: the 1 is that of the constant feature."""
     energies = np.empty(indptr.size - 1, dtype=np.float32)
     for i in range(energies.size):
         total = 1.0
@@ -56,24 +53,19 @@ def row_energies(indptr: Ints, data: F32) -> F32:
     return energies
 
 
-def block_bounds(indptr: Ints, before: int = 0) -> NDArray[np.int64]:
-    """Where the blocks begin in which rows are visited, and where the last one ends.
+@njit(nogil=True, cache=True)
+def block_bounds(indptr: Ints, before: int, block: int) -> I64:
+    """Return the first row of each block, and the end of the last block.
 
-    A row begins after the nonzeros of the rows before it, and one more for each of them: its
-    constant. The rows that begin within the same `BLOCK` of these are a block. `before` is what
-    rows before the first of these had.
+    A row has a place: the number of nonzeros in the rows before it, plus one for the constant of
+    each of those rows. Rows whose places fall into the same stretch of `block` numbers form a
+    block. `before` is the place of the first of these rows.
 
     Examples
     --------
-    >>> block_bounds(np.array([0, 3, 6, 9]), BLOCK - 5).tolist()
+    >>> block_bounds(np.array([0, 3, 6, 9]), before=5, block=10).tolist()
     [0, 2, 3]
     """
-    return bounds_of_blocks(indptr, before, BLOCK)
-
-
-@njit(nogil=True, cache=True)
-def bounds_of_blocks(indptr: Ints, before: int, block: int) -> NDArray[np.int64]:
-    """`block_bounds`, of blocks of this size."""
     n = indptr.size - 1
     bounds = np.zeros(n + 2, dtype=np.int64)
     n_blocks, last = 1, before // block
@@ -86,8 +78,8 @@ def bounds_of_blocks(indptr: Ints, before: int, block: int) -> NDArray[np.int64]
     return bounds[: n_blocks + 1].copy()
 
 
-class Problem(NamedTuple):
-    """Rows, sixteen labels of each, and what is minimised.
+class LaneProblem(NamedTuple):
+    """Rows, the signs of sixteen labels, and the objective: what one descent minimises.
 
     Attributes
     ----------
@@ -100,38 +92,38 @@ class Problem(NamedTuple):
     C : float
         Weight of the losses.
     tolerance : float
-        With the squared hinge a row rests when its projected gradients are all within half the
-        tolerance of zero. With the logistic loss, whose dual variables lie within (0, C), the rows
-        of a block rest together, when all are within the tolerance.
+        With the squared hinge, a row rests when all its projected gradients are within half the
+        tolerance of zero. With the logistic loss, whose dual variables lie in (0, C), the rows of a
+        block rest together, when the gradients of all of them are within the tolerance.
     """
 
     indptr: Ints
     indices: Ints
     data: F32
-    signs: NDArray[np.int8]
+    signs: I8
     energy: F32
     C: float
     tolerance: float
 
 
 class Sweeps(NamedTuple):
-    """Which rows of which blocks are still to be visited, and when there is an end of it.
+    """The state of a descent: the rows that are still visited, and the limits that end it.
 
-    A row rests when its gradients are near enough to zero, and is not visited again until all rows
-    rest: a round. Then all are visited once more, and if all still rest the optimum is near enough.
-    Few rounds, at which it ends in any case, are as good for ranking: one takes half of the time,
-    two three fifths. A sweep is as many visits as there are rows.
+    A row rests when its gradients are near enough to zero. A round ends when all rows rest; the
+    next round visits all rows once more, and if all still rest, the descent is done. A descent that
+    is stopped after one round takes half the time, after two rounds three fifths, and ranks as
+    well. A sweep is as many visits as there are rows.
 
     Attributes
     ----------
     sizes : array (n_blocks,)
         Rows of each block.
     n_active : array (n_blocks,)
-        Rows of each block that do not rest: the first in its order.
+        Rows of each block that do not rest; they are the first in the order of the block.
     counts : array (4,)
         Rounds that are left, visits so far, most visits, and visits of the last sweep.
     state : array (1,)
-        Of the generator of random numbers.
+        State of the generator of random numbers.
     """
 
     sizes: I64
@@ -141,19 +133,13 @@ class Sweeps(NamedTuple):
 
     @property
     def made(self) -> int:
+        """Return the number of sweeps so far, rounded up."""
         return -(-int(self.counts[_VISITS]) // max(int(self.sizes.sum()), 1))
 
 
-def new_sweeps(
-    sizes: Ints | list[int], max_sweeps: int, seed: int, rounds: int | None = None
-) -> Sweeps:
-    """Before the first visit; `rounds` None goes on to the optimum."""
-    return begun(np.array(sizes, dtype=np.int64), max_sweeps, seed, rounds or NO_END)
-
-
 @njit(nogil=True, cache=True)
-def begun(sizes: I64, max_sweeps: int, seed: int, rounds: int) -> Sweeps:
-    """As `new_sweeps`."""
+def new_sweeps(sizes: I64, max_sweeps: int, seed: int, rounds: int) -> Sweeps:
+    """Return the state before the first visit; with `NO_END` rounds it goes on to the optimum."""
     counts = np.zeros(4, dtype=np.int64)
     counts[_ROUNDS_LEFT], counts[_MOST] = rounds, sizes.sum() * max_sweeps
     state = np.full(1, seed * 2 + 1, dtype=np.uint64)
@@ -165,15 +151,16 @@ def visit(
     sweeps: Sweeps,
     block: int,
     hinge: bool,
-    problem: Problem,
+    problem: LaneProblem,
     alpha: NDArray[Any],
     order: I32,
     W: F32,
 ) -> None:
-    """Sweep over a block until its rows rest; of several, for as many visits as it has rows.
+    """Sweep over one block.
 
-    When few rows of a block are left, they are visited several times before the next block
-    is read. The rest is what the kernels take, from the problem to W.
+    If it is the only block, the sweeps go on until its rows rest. One of several blocks gets as
+    many visits as it has rows: when few of its rows are left, these are visited several times
+    before the next block is read. The parameters from `problem` to W are those of `hinge_sweeps`.
     """
     counts = sweeps.counts
     most = counts[_MOST] - counts[_VISITS] if sweeps.sizes.size == 1 else sweeps.sizes[block]
@@ -190,7 +177,7 @@ def visit(
 
 @njit(nogil=True, cache=True)
 def go_on(sweeps: Sweeps) -> bool:
-    """Whether there is another sweep, after one over all blocks."""
+    """Return whether another sweep follows; call it after a sweep over all blocks."""
     counts = sweeps.counts
     whole = counts[_LAST] == sweeps.sizes.sum()
     counts[_LAST] = 0
@@ -202,20 +189,20 @@ def go_on(sweeps: Sweeps) -> bool:
     return counts[_VISITS] < counts[_MOST]
 
 
-def descend(
+def train_lanes(
     loss: Loss,
-    problem: Problem,
+    problem: LaneProblem,
     max_sweeps: int,
     seed: int,
     W: F32,
     rounds: int | None = None,
 ) -> int:
-    """Fill W (d + 1, LANES) for the labels of a problem; return the sweeps made.
+    """Train the labels of a problem: fill W (d + 1, LANES) and return the number of sweeps.
 
-    `rounds` are those of `Sweeps`.
+    The descent ends after so many `rounds` (see `Sweeps`); with None it goes on to the optimum.
     """
-    bounds = block_bounds(problem.indptr)
-    sweeps = new_sweeps(np.diff(bounds), max_sweeps, seed, rounds)
+    bounds = block_bounds(problem.indptr, 0, BLOCK)
+    sweeps = new_sweeps(np.diff(bounds), max_sweeps, seed, rounds or NO_END)
     alpha = starting_alpha(loss, len(problem.signs), problem.C)
     descend_blocks(sweeps, bounds, loss == "squared_hinge", problem, alpha, W)
     return sweeps.made
@@ -226,11 +213,11 @@ def descend_blocks(
     sweeps: Sweeps,
     bounds: I64,
     hinge: bool,
-    problem: Problem,
+    problem: LaneProblem,
     alpha: NDArray[Any],
     W: F32,
 ) -> None:
-    """`descend`, from `starting_alpha`, with the blocks that begin at `bounds`."""
+    """Descend to the end, from `starting_alpha`, over the blocks that begin at `bounds`."""
     if not hinge:
         add_start(problem, alpha, W)
     order = np.arange(bounds[-1]).astype(np.int32)
@@ -244,7 +231,7 @@ def descend_blocks(
 
 
 def starting_alpha(loss: Loss, n_rows: int, C: float) -> NDArray[Any]:
-    """Dual variables (n_rows, LANES) to begin with."""
+    """Return the dual variables (n_rows, LANES) that a descent begins with."""
     if loss == "squared_hinge":
         return np.zeros((n_rows, LANES), dtype=np.float32)
     return np.full((n_rows, LANES), min(1e-3 * C, 1e-8), dtype=np.float64)
@@ -252,7 +239,7 @@ def starting_alpha(loss: Loss, n_rows: int, C: float) -> NDArray[Any]:
 
 @njit(nogil=True, cache=True, inline="always")
 def _row_scores(indices: Ints, data: F32, p0: int, p1: int, W: F32, m: F32) -> None:
-    """``m = x W`` for all lanes; the last row of W is the bias."""
+    """Compute ``m = x W`` for all lanes; the last row of W is the bias."""
     m[:] = 0.0
     for p in range(p0, p1):
         add_scaled(m, 0, data[p], W, LANES * np.int64(indices[p]))
@@ -261,7 +248,7 @@ def _row_scores(indices: Ints, data: F32, p0: int, p1: int, W: F32, m: F32) -> N
 
 @njit(nogil=True, cache=True, inline="always")
 def _row_update(indices: Ints, data: F32, p0: int, p1: int, W: F32, step: F32) -> None:
-    """``W += x' step`` for all lanes."""
+    """Compute ``W += x' step`` for all lanes."""
     add_scaled(W, W.size - LANES, np.float32(1.0), step, 0)
     for p in range(p0, p1):
         add_scaled(W, LANES * np.int64(indices[p]), data[p], step, 0)
@@ -269,7 +256,7 @@ def _row_update(indices: Ints, data: F32, p0: int, p1: int, W: F32, step: F32) -
 
 @njit(nogil=True, cache=True)
 def shuffle(order: Ints, state: np.uint64) -> np.uint64:
-    """Fisher-Yates with a xorshift generator whose state is passed along."""
+    """Shuffle in place (Fisher-Yates); return the next state of the xorshift generator."""
     for i in range(order.size - 1, 0, -1):
         state ^= state << np.uint64(13)
         state ^= state >> np.uint64(7)
@@ -281,7 +268,7 @@ def shuffle(order: Ints, state: np.uint64) -> np.uint64:
 
 @njit(nogil=True, cache=True)
 def hinge_sweeps(
-    problem: Problem,
+    problem: LaneProblem,
     alpha: F32,
     order: I32,
     W: F32,
@@ -291,8 +278,8 @@ def hinge_sweeps(
 ) -> tuple[int, np.uint64, int, int]:
     """Sweep over the first `n_active` rows of `order`, until all rest or `most` were visited.
 
-    Rows that rest go to the end of `order`. Returns how many rows do not rest, the state of the
-    generator, how many were visited, and how many in the last sweep.
+    Rows that rest move to the end of `order`. Returns the number of rows that do not rest, the
+    state of the generator, the number of visits, and the visits of the last sweep.
     """
     indptr, indices, data, signs, energy, C, tolerance = problem
     margin = np.empty(LANES, dtype=np.float32)
@@ -308,8 +295,8 @@ def hinge_sweeps(
         while at < n_active:
             i = order[at]
             p0, p1 = indptr[i], indptr[i + 1]
-            # What the next row needs, and where that is for a later one. Spelt out: a function,
-            # even an inlined one, takes away what this gains, a third of the time.
+            # Fetch the weights that the next row needs, and the nonzeros of a later row. This
+            # saves a third of the time, but not in a function of its own, even an inlined one.
             if at + 1 < n_active:
                 j = order[at + 1]
                 for p in range(indptr[j], indptr[j + 1]):
@@ -336,14 +323,17 @@ def hinge_sweeps(
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _hinge_steps(
     i: int,
-    signs: NDArray[np.int8],
+    signs: I8,
     alpha: F32,
     margin: F32,
     slack: np.float32,
     inverse: np.float32,
     step: F32,
 ) -> np.float32:
-    """Solve the dual in the variable of row i, for all lanes; the largest projected gradient."""
+    """Solve the dual in the variable of row i, for all lanes; return the largest violation.
+
+    A violation is the absolute value of a projected gradient.
+    """
     zero = np.float32(0.0)
     violation = zero
     for lane in range(LANES):
@@ -380,8 +370,8 @@ def logistic_dual(a0: float, b: float, q: float, C: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def add_start(problem: Problem, alpha: NDArray[np.float64], W: F32) -> None:
-    """Add to W what belongs to the starting `alpha` of some rows."""
+def add_start(problem: LaneProblem, alpha: F64, W: F32) -> None:
+    """Add to W the weights that the starting `alpha` of some rows stands for."""
     indptr, indices, data, signs, _, _, _ = problem
     step = np.empty(LANES, dtype=np.float32)
     for i in range(alpha.shape[0]):
@@ -392,15 +382,15 @@ def add_start(problem: Problem, alpha: NDArray[np.float64], W: F32) -> None:
 
 @njit(nogil=True, cache=True)
 def logistic_sweeps(
-    problem: Problem,
-    alpha: NDArray[np.float64],
+    problem: LaneProblem,
+    alpha: F64,
     order: I32,
     W: F32,
     n_active: int,
     state: np.uint64,
     most: int,
 ) -> tuple[int, np.uint64, int, int]:
-    """As `hinge_sweeps`; all rows rest, or none."""
+    """Do the same as `hinge_sweeps` for the logistic loss; all rows rest, or none."""
     indptr, indices, data, signs, energy, C, tolerance = problem
     margin = np.empty(LANES, dtype=np.float32)
     step = np.empty(LANES, dtype=np.float32)

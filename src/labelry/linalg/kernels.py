@@ -1,8 +1,8 @@
-"""Compiled loops over rows: what scipy and BLAS do not do well, and nothing else.
+"""Compiled loops over rows, for the operations that scipy and BLAS are slow at.
 
-Each kernel works on the span of rows it is given and releases the GIL; `labelry.linalg.matrices`
-and its neighbours cut the spans and run them on threads. The tests hold each kernel against
-the numpy expression in the first line of its docstring.
+Each kernel works on the span of rows that it is given and releases the GIL; the modules beside this
+one cut the spans and run them on threads. The tests compare each kernel with the numpy expression
+in the first line of its docstring.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelry.arrays import F32, F64, Bools, Ints
 from labelry.linalg.prefetch import AHEAD, LINE, prefetch
 
-F32 = NDArray[np.float32]
-Ints = NDArray[np.integer]
-
-# Sums may be reordered (so that they vectorise), but NaN and infinity keep their meaning.
+# Sums may be reordered, so that loops become vector instructions; NaN and infinity stay exact.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-_TILE = 128  # rows whose products stay in cache between the two halves of a cross
+_TILE = 128  # rows whose products stay in cache between the two halves of a cross; not tuned
 
 
 class Csr(NamedTuple):
-    """The arrays of a CSR matrix, as kernels take them."""
+    """The arrays of a CSR matrix, in the form that kernels take."""
 
     indptr: Ints
     indices: Ints
@@ -38,7 +36,7 @@ def csr_parts(A: csr_array) -> Csr:
 
 @njit(nogil=True, cache=True, inline="always")
 def _fetch_ahead(indices: Ints, p: int, last: int, M: F32, col0: int, col1: int) -> None:
-    """Ask for the part of a row of M that the nonzero `AHEAD` places after p will need."""
+    """Fetch the part of a row of M that the nonzero `AHEAD` places after p will need."""
     if p + AHEAD < last:
         start = np.int64(indices[p + AHEAD]) * M.shape[1]
         for offset in range(4 * (start + col0), 4 * (start + col1), LINE):
@@ -51,7 +49,7 @@ def multiply_rows(
 ) -> None:
     """``out[row0 - shift : row1 - shift, cols] = A[row0:row1] @ M[:, cols]`` for A in CSR.
 
-    Four rows of M at a time, so that a row of the result is loaded and stored a quarter as often.
+    Adds four rows of M at a time, so that a row of the result is loaded and stored less often.
     """
     indptr, indices, data = A
     last = indptr[row1]
@@ -101,7 +99,7 @@ def cross_rows(
 ) -> None:
     """``out[:, cols] += A[rows].T @ diag(weights[rows]) @ (B[rows] @ M[:, cols])``, both CSR.
 
-    The product with B of a tile of rows never leaves the cache. Empty `weights` means all one.
+    The product of a tile of rows with B stays in the cache. Empty `weights` stand for ones.
     """
     Z = np.empty((_TILE, M.shape[1]), dtype=np.float32)
     for tile in range(row0, row1, _TILE):
@@ -125,7 +123,7 @@ def _block_max(s: F32, start: int, end: int) -> float:
 def keep_best(best: F32, ids: Ints, score: np.float32, number: int) -> None:
     """Put an entry into a list, best first, if it is among the best; ties: smaller number.
 
-    `topk_rows`, whose numbers ascend, does it with fewer comparisons.
+    In `topk_rows` numbers ascend, so its own loop needs fewer comparisons.
     """
     k = best.size
     t = k
@@ -143,8 +141,8 @@ def keep_best(best: F32, ids: Ints, score: np.float32, number: int) -> None:
 def topk_rows(S: F32, labels: Ints, scores: F32, row0: int, row1: int) -> None:
     """``labels[i] = argsort(-S[i], stable)[:k]``, ``scores[i] = S[i, labels[i]]``.
 
-    Looks at the largest of 64 scores first: most stretches hold nothing for the top k.
-    Entries of minus infinity are no candidates; places left over get label -1.
+    Looks at the largest of 64 scores first, because most stretches have nothing for the top k.
+    Entries of minus infinity are no candidates; places without a candidate get label -1.
     """
     n_labels = S.shape[1]
     k = labels.shape[1]
@@ -234,7 +232,7 @@ def cg_direction(P: F32, R: F32, beta: F32, inverse_diagonal: F32, row0: int, ro
 
 
 @njit(nogil=True, cache=True)
-def add_gram(A: Csr, weights: F32, G: NDArray[np.float64], col0: int, col1: int) -> None:
+def add_gram(A: Csr, weights: F32, G: F64, col0: int, col1: int) -> None:
     """``G[col0:col1] += triu(A.T @ diag(weights) @ A)[col0:col1]`` for CSR A, indices sorted."""
     indptr, indices, data = A
     for i in range(indptr.size - 1):
@@ -249,7 +247,7 @@ def add_gram(A: Csr, weights: F32, G: NDArray[np.float64], col0: int, col1: int)
 
 @njit(nogil=True, cache=True)
 def append_column(A: Csr, column: int, unit: bool, out: Csr) -> None:
-    """Fill the parts of ``hstack([A, ones])`` for CSR A of so many columns.
+    """Fill the arrays of ``hstack([A, ones])``; the ones get the number `column`.
 
     With `unit`, the rows of A are scaled to unit length first.
     """
@@ -257,7 +255,7 @@ def append_column(A: Csr, column: int, unit: bool, out: Csr) -> None:
     out_indptr, out_indices, out_data = out
     out_indptr[0] = 0
     for i in range(indptr.size - 1):
-        # Unsigned: a place that cannot be negative makes loops that are copied by vectors.
+        # Unsigned places: only then does LLVM make vector instructions of the loops.
         p0, p1, shift = np.uintp(indptr[i]), np.uintp(indptr[i + 1]), np.uintp(i)
         factor = _unit_factor(data, p0, p1) if unit else 1.0
         for p in range(p0, p1):
@@ -280,7 +278,7 @@ def unit_rows(indptr: Ints, data: F32, scaled: F32) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _unit_factor(data: F32, p0: np.uintp, p1: np.uintp) -> float:
-    """What scales these entries to unit length; 1 where they are zero."""
+    """Return the factor that scales these entries to unit length; 1 if all are zero."""
     total = 0.0
     for p in range(p0, p1):
         total += np.float64(data[p]) * np.float64(data[p])
@@ -288,9 +286,7 @@ def _unit_factor(data: F32, p0: np.uintp, p1: np.uintp) -> float:
 
 
 @njit(nogil=True, cache=True)
-def main_entries(
-    indptr: Ints, data: F32, least: float, share: float, keep: NDArray[np.bool_]
-) -> None:
+def main_entries(indptr: Ints, data: F32, least: float, share: float, keep: Bools) -> None:
     """Mark the entries of each row that are at least `least` of its length.
 
     If those have less than `share` of its squares, the bound is halved until they have.

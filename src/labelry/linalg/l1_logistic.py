@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-F32 = NDArray[np.float32]
-F64 = NDArray[np.float64]
-Ints = NDArray[np.integer]
+from labelry.arrays import F32, F64, I8, Ints
 
 _RIDGE = 1e-12  # added to the curvature of a weight, so that no step is infinite
-_ARMIJO = 0.01  # share of the predicted decrease that a step must reach
-_HALVINGS = 20  # of a step, at most
+_ARMIJO = 0.01  # share of the predicted decrease that a step must reach, as in the paper
+_HALVINGS = 20  # most times that a step is halved; not tuned
 
 
 @njit(nogil=True, cache=True)
@@ -31,7 +28,7 @@ def l1_logistic(
     ptr: Ints,
     rows: Ints,
     data: F32,
-    signs: NDArray[np.int8],
+    signs: I8,
     costs: F64,
     tolerance: float,
     max_steps: int,
@@ -43,7 +40,7 @@ def l1_logistic(
 
     X is given by columns: feature j has the values ``data[p]`` in ``rows[p]``, p from ``ptr[j]``
     to ``ptr[j + 1] - 1``. Stops when the subgradients are `tolerance` times those at the start,
-    in sum, or after `max_steps`, each of at most `max_sweeps` over the weights.
+    in sum, or after `max_steps` steps, each of at most `max_sweeps` sweeps over the weights.
     """
     slope, bend = np.empty(signs.size), np.empty(signs.size)  # of the loss of each row
     gradient, curvature = np.empty(w.size), np.empty(w.size)
@@ -86,7 +83,7 @@ def l1_logistic(
 
 @njit(nogil=True, cache=True, inline="always")
 def subgradient(g: float, w: float) -> float:
-    """The smallest absolute value in the subdifferential of ``g w + |w|``: 0 at the optimum."""
+    """Return the smallest absolute subgradient of ``g w + |w|`` at w; it is 0 at the optimum."""
     if w > 0.0:
         return abs(g + 1.0)
     if w < 0.0:
@@ -136,7 +133,7 @@ def _newton_step(
 
 @njit(nogil=True, cache=True)
 def _line_search(
-    signs: NDArray[np.int8],
+    signs: I8,
     costs: F64,
     w: F64,
     margins: F64,
@@ -171,5 +168,5 @@ def _line_search(
 
 @njit(nogil=True, cache=True, inline="always")
 def _log_loss(margin: float) -> float:
-    """``log(1 + exp(-margin))`` without overflow."""
+    """Return ``log(1 + exp(-margin))`` without overflow."""
     return float(max(-margin, 0.0) + np.log1p(np.exp(-abs(margin))))

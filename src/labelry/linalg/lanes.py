@@ -1,7 +1,8 @@
 """Sixteen floats at a time: one cache line, one or two vector instructions on any processor.
 
-LLVM unrolls a loop of sixteen steps before it can see that the steps are one vector operation, and
-leaves sixteen scalar ones; so the operation is spelt out. That is three to four times as fast.
+LLVM unrolls a loop of sixteen steps before it sees that they are one vector operation, and leaves
+sixteen scalar operations. Here the vector operation is written out; it is three to four times as
+fast as that loop.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
+from labelry.arrays import F32
 from labelry.linalg.prefetch import LINE
 
-LANES = 16
+LANES = 16  # float32 numbers of a cache line of 64 bytes
 
 
-def lane_zeros(n: int) -> NDArray[np.float32]:
-    """Zeros (n, LANES) of which each row is one cache line; elsewhere it would be a part of two.
+def lane_zeros(n: int) -> F32:
+    """Return zeros (n, LANES) whose rows are aligned: each is one cache line, not parts of two.
 
     >>> lane_zeros(3).shape
     (3, 16)
@@ -31,15 +32,15 @@ def lane_zeros(n: int) -> NDArray[np.float32]:
 
 
 @njit(nogil=True, cache=True)
-def aligned_lanes(n: int) -> NDArray[np.float32]:
-    """As `lane_zeros`, but with anything in it."""
+def aligned_lanes(n: int) -> F32:
+    """Return an aligned array as `lane_zeros` does, without setting its values."""
     raw = np.empty((n + 1) * LANES, dtype=np.float32)
     first = (-np.int64(raw.ctypes.data) % LINE) // raw.itemsize
     return raw[first : first + n * LANES].reshape(n, LANES)
 
 
 def _add_scaled(context: Any, target: Any, at: Any, v: Any, source: Any, start: Any) -> Any:
-    """``target[at : at + 16] += v * source[start : start + 16]``, both flat C-ordered float32.
+    """Compute ``target[at : at + 16] += v * source[start : start + 16]``, both float32 in C order.
 
     Arrays of more dimensions count as flat. Nothing is checked.
     """

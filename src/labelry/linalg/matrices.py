@@ -1,4 +1,4 @@
-"""Matrices that are sparse or dense: what every layer above does with them.
+"""Operations on matrices that may be sparse or dense.
 
 A matrix is float32: a CSR array, or an array in C order.
 """
@@ -12,21 +12,20 @@ from operator import add
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
+from labelry.arrays import F32
 from labelry.linalg import kernels
 from labelry.linalg.parallel import balanced_spans, run, spans
 
 Matrix: TypeAlias = Any  # float32, csr_array or ndarray (scipy has no types)
-F32 = NDArray[np.float32]
 
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
-_WIDE = 128  # columns a thread should have to itself before columns are split, not rows
+_WIDE = 128  # least columns per thread for which columns are split, not rows; not tuned
 
 
 def as_matrix(A: object) -> Matrix:
-    """A float32 CSR array with 32-bit indices where they fit, or a C-ordered float32 array."""
+    """Return a float32 CSR array (32-bit indices where they fit), or a float32 array in C order."""
     if not issparse(A):
         return np.ascontiguousarray(A, dtype=np.float32)
     csr = A if _is_csr(A) else csr_array(A, dtype=np.float32)
@@ -40,12 +39,12 @@ def as_matrix(A: object) -> Matrix:
 
 
 def _is_csr(A: Any) -> TypeGuard[csr_array]:
-    """Whether A is of the type wanted; to make it anew takes longer than to rank a row."""
+    """Return whether A needs no conversion, which takes longer than ranking a row."""
     return isinstance(A, csr_array) and A.dtype == np.float32 and A.indices.dtype == np.int32
 
 
 def scaled_rows(A: Matrix) -> Matrix:
-    """Rows scaled to unit length; rows of zeros stay."""
+    """Return the rows scaled to unit length; rows of zeros stay."""
     if issparse(A):
         scaled = copy(A)  # entries in the same places
         scaled.data = np.empty_like(A.data)
@@ -63,7 +62,7 @@ def scaled_rows(A: Matrix) -> Matrix:
 
 
 def main_rows(A: Matrix, least: float, share: float = 0.8) -> Matrix:
-    """Rows scaled to unit length, without the entries below `least`, of which most are noise.
+    """Return rows of unit length without the entries below `least`, which are mostly noise.
 
     A row of very many small entries keeps its largest ones, with at least `share` of its squares.
 
@@ -85,11 +84,11 @@ def main_rows(A: Matrix, least: float, share: float = 0.8) -> Matrix:
 
 
 def with_constant(A: Matrix, *, unit: bool = False) -> Matrix:
-    """A further, last column of ones; with `unit`, the rows are scaled to unit length first."""
+    """Return A with a last column of ones; with `unit`, scale its rows to unit length first."""
     if not issparse(A):
         A = scaled_rows(A) if unit else A
         return np.hstack([A, np.ones((A.shape[0], 1), dtype=np.float32)])
-    # numpy's memory comes in large pages, which a kernel's own would not.
+    # numpy allocates in large pages; arrays that a kernel allocates would not be.
     n = A.nnz + A.shape[0]
     indices, data = np.empty(n, dtype=A.indices.dtype), np.empty(n, dtype=A.data.dtype)
     out = kernels.Csr(np.empty_like(A.indptr), indices, data)
@@ -98,22 +97,22 @@ def with_constant(A: Matrix, *, unit: bool = False) -> Matrix:
 
 
 def stacked(parts: list[Matrix]) -> Matrix:
-    """Matrices below one another; one alone is not copied."""
+    """Return the matrices stacked on top of each other; a single one is not copied."""
     if len(parts) == 1:
         return parts[0]
     return vstack(parts, format="csr") if issparse(parts[0]) else np.concatenate(parts)
 
 
-def joined(pieces: Iterable[tuple[Matrix, Matrix]]) -> tuple[Matrix, Matrix]:
-    """X and Y of pieces, below one another."""
+def stacked_pairs(pieces: Iterable[tuple[Matrix, Matrix]]) -> tuple[Matrix, Matrix]:
+    """Return the stacked X and the stacked Y of pieces (X, Y)."""
     X, Y = zip(*pieces, strict=True)
     return stacked(list(X)), stacked(list(Y))
 
 
 def summed(parts: Iterable[Matrix]) -> Matrix:
-    """The sum of sparse (or dense) matrices that come one after the other.
+    """Return the sum of sparse (or dense) matrices that come one after the other.
 
-    A part waits until what waits is not much smaller than the sum, which is copied each time.
+    Adding copies both terms, so a part is only added to a sum that is not much larger.
     """
     sums: list[Matrix] = []
     for part in parts:
@@ -129,7 +128,7 @@ def _stored(A: Matrix) -> int:
 
 
 def consecutive_rows(A: csr_array, first: int, last: int) -> csr_array:
-    """``A[first:last]`` that shares the entries of A: scipy would copy them."""
+    """Return ``A[first:last]`` as a view of the entries of A, which scipy would copy."""
     indptr = A.indptr[first : last + 1]
     entries = slice(indptr[0], indptr[-1])
     parts = (A.data[entries], A.indices[entries], indptr - indptr[0])
@@ -137,7 +136,7 @@ def consecutive_rows(A: csr_array, first: int, last: int) -> csr_array:
 
 
 def product(A: Matrix, M: F32, n_jobs: int = 1) -> F32:
-    """A @ M for CSR or dense A and dense M."""
+    """Return A @ M for CSR or dense A and dense M."""
     M = np.ascontiguousarray(M, dtype=np.float32)
     if not issparse(A):
         return A @ M
@@ -150,7 +149,7 @@ def product(A: Matrix, M: F32, n_jobs: int = 1) -> F32:
 
 
 def add_cross(A: Matrix, B: Matrix, weights: F32 | None, M: F32, out: F32, n_jobs: int) -> None:
-    """``out += A.T @ diag(weights) @ (B @ M)``."""
+    """Compute ``out += A.T @ diag(weights) @ (B @ M)``."""
     if issparse(A) and issparse(B):
         _add_cross_sparse(A, B, _NO_WEIGHTS if weights is None else weights, M, out, n_jobs)
         return
@@ -170,7 +169,7 @@ def add_cross(A: Matrix, B: Matrix, weights: F32 | None, M: F32, out: F32, n_job
 def _add_cross_sparse(
     A: csr_array, B: csr_array, weights: F32, M: F32, out: F32, n_jobs: int
 ) -> None:
-    """Threads take columns where each gets enough of them, otherwise rows with own sums."""
+    """Split columns among threads if each gets enough; otherwise split rows and add the sums."""
     n_column_parts = max(1, min(n_jobs, M.shape[1] // _WIDE))
     n_row_parts = max(1, n_jobs // n_column_parts)
     columns = spans(M.shape[1], n_column_parts)
@@ -188,7 +187,7 @@ def _add_cross_sparse(
 
 
 def scatter(A: csr_array, Z: F32, out: F32, n_jobs: int) -> None:
-    """``out += A.T @ Z``, each thread with columns of its own."""
+    """Compute ``out += A.T @ Z``; each thread has columns of its own."""
     parts = kernels.csr_parts(A)
     tasks = [(parts, Z, out, 0, A.shape[0], *span, 0) for span in spans(Z.shape[1], n_jobs)]
     run(kernels.scatter_rows, tasks, n_jobs)

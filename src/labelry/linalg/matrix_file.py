@@ -1,4 +1,4 @@
-"""Matrices that memory has no room for: in a temporary file, mapped while they are in use."""
+"""Matrices in a temporary file, for those that do not fit in memory; mapped while in use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class _Place(NamedTuple):
-    """Where an array is in the bytes of its item."""
+    """The place of an array among the bytes of its item."""
 
     offset: int
     shape: Shape
@@ -32,11 +32,11 @@ class _Place(NamedTuple):
 
 
 class MatrixFile:
-    """Tuples of CSR matrices and arrays, in a temporary file that is gone with this object.
+    """Items, each of some CSR matrices and arrays, in a temporary file.
 
-    It is in TMPDIR, or in /var/tmp, which is for large files: /tmp may be in memory. What is read
-    are views of the file, which may be written to. An item is mapped for as long as there is a
-    view of it; its memory is the operating system's cache of the file.
+    The file is deleted together with this object. It is in TMPDIR, or else in /var/tmp, because
+    /tmp may be in memory. Reading an item gives views of the file, which may be written to. An item
+    is mapped as long as a view of it exists; its memory is the system's cache of the file.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class MatrixFile:
         while len(left):
             self._file.seek(offset)
             try:
-                n = self._file.write(left.data)  # of very many bytes only some, at times
+                n = self._file.write(left.data)  # the system may write only some of the bytes
             except OSError as error:
                 raise OSError(
                     f"cannot write to a temporary file in {self._directory}: {error.strerror}; set "
@@ -97,7 +97,7 @@ class MatrixFile:
             left, offset = left[n:], offset + n
 
     def _read_ahead(self, number: int) -> None:
-        """Have the operating system read an item while another is worked on."""
+        """Tell the operating system to read an item while another one is in use."""
         if hasattr(os, "posix_fadvise"):
             begin, end = self._bounds[number], self._bounds[number + 1]
             os.posix_fadvise(self._file.fileno(), begin, end - begin, os.POSIX_FADV_WILLNEED)

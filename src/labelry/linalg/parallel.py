@@ -1,8 +1,8 @@
 """Threads for kernels that release the GIL.
 
-Kernels are compiled with ``nogil=True`` and get their share of the work as arguments, so
-that the split is ours: the same thread count gives the same bytes, any number of Python
-threads may call at once, and no numba threading layer is involved.
+Kernels are compiled with ``nogil=True`` and get their share of the work as arguments. So the same
+number of threads gives the same bytes, any number of Python threads may call at once, and no
+threading layer of numba is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from labelry.arrays import Ints
 
 T = TypeVar("T")
 
@@ -27,12 +28,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def cpu_count() -> int:
-    """The number of processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resolve_jobs(n_jobs: int | None) -> int:
-    """The number of threads that `n_jobs` asks for; None or -1 is all processors."""
+    """Return the number of threads that `n_jobs` asks for; None or -1 is all processors."""
     if n_jobs is None or n_jobs == -1:
         return cpu_count()
     if n_jobs < 1:
@@ -47,7 +48,7 @@ def _pool(n_jobs: int) -> ThreadPoolExecutor:
 
 
 def run(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], n_jobs: int) -> list[T]:
-    """``[function(*task) for task in tasks]``, at most `n_jobs` at a time, in order."""
+    """Return ``[function(*task) for task in tasks]``, with at most `n_jobs` calls at a time."""
     tasks = list(tasks)
     return list(stream(function, tasks, min(n_jobs, len(tasks))))
 
@@ -55,9 +56,9 @@ def run(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], n_jobs: in
 def stream(
     function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], n_jobs: int
 ) -> Iterator[T]:
-    """As `run`, but yields each result in order and holds at most ``2 * n_jobs`` at a time.
+    """Yield the results of `run` in order, holding at most ``2 * n_jobs`` of them at a time.
 
-    `tasks` is drawn in the caller's thread, so it may read a file. A task must not call
+    `tasks` is iterated in the thread of the caller, so it may read a file. A task must not call
     `run` or `stream` itself.
     """
     iterator = iter(tasks)
@@ -65,7 +66,7 @@ def stream(
         for task in iterator:
             yield function(*task)
         return
-    # `n_jobs` run while as many wait, so no worker idles while the caller takes a result.
+    # `n_jobs` tasks run and as many wait, so no thread is idle while the caller takes a result.
     pool = _pool(n_jobs)
     pending = deque(pool.submit(function, *task) for task in islice(iterator, 2 * n_jobs))
     try:
@@ -85,7 +86,7 @@ def spans(n: int, n_parts: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-def balanced_spans(indptr: NDArray[np.integer], n_parts: int) -> list[tuple[int, int]]:
+def balanced_spans(indptr: Ints, n_parts: int) -> list[tuple[int, int]]:
     """Cut the rows of a CSR matrix into spans of nearly equal numbers of nonzeros.
 
     Rows of a power-law matrix differ a thousandfold, so equal row counts are not equal work.
@@ -93,7 +94,7 @@ def balanced_spans(indptr: NDArray[np.integer], n_parts: int) -> list[tuple[int,
     n_rows = len(indptr) - 1
     if n_rows <= 1 or n_parts <= 1:
         return [(0, n_rows)]
-    # A row costs about as much as two nonzeros even when it is empty.
+    # Each row costs about as much as two nonzeros more, even when it is empty.
     work = np.asarray(indptr, dtype=np.int64) + 2 * np.arange(n_rows + 1)
     targets = work[0] + (work[-1] - work[0]) * np.arange(1, n_parts) // n_parts
     cuts = np.searchsorted(work, targets)

@@ -1,9 +1,8 @@
 """Passes over rows: the only way an algorithm touches the data.
 
-An algorithm is written once against `Rows` and runs on whatever source of row blocks it is
-given: arrays in memory here; memory-mapped shards or a cluster elsewhere. What an algorithm does to
-its rows first (scaling, weights, leaving some out) is asked of the source too, so that each does it
-in its own way: at once in memory, block by block in each pass elsewhere.
+An algorithm is written once against `Rows` and runs on any source of row blocks: arrays in memory
+(here), memory-mapped shards, or a cluster. The source also transforms the rows (scaling, weights,
+leaving some out): at once if they are in memory, otherwise block by block in each pass.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.arrays import F32, F64, I32, Bools
 from labelry.errors import MemoryBudgetError
 from labelry.linalg.matrices import (
     Matrix,
     add_cross,
     as_matrix,
-    joined,
     scaled_rows,
     stacked,
+    stacked_pairs,
     summed,
 )
 from labelry.linalg.matrix_file import MatrixFile
 from labelry.linalg.parallel import resolve_jobs
 from labelry.memory import available, human
 
-F32 = NDArray[np.float32]
 Side = Literal["X", "Y"]
 T = TypeVar("T")
 BlockMap: TypeAlias = "Callable[[Block], Block]"
@@ -41,13 +40,13 @@ Parts: TypeAlias = NDArray[np.intp]  # numbers of parts of the rows
 Work: TypeAlias = Callable[[Matrix, Matrix, Parts, int], Iterable[T]]
 Cut: TypeAlias = "Callable[[Parts, Block], tuple[Matrix, Matrix]]"
 
-_COPIES = 3  # of rows that are held in memory: parts, the whole, and what is made of it
-BATCHES = 4  # of parts for each worker of a cluster, so that none waits long for another
-_CHUNK = 1 << 14  # rows whose number that are kept is counted together
+_COPIES = 3  # copies of rows in memory: the parts, the whole, and what an algorithm makes of it
+BATCHES = 4  # batches of parts per worker of a cluster, so that none waits long; not tuned
+_CHUNK = 1 << 14  # rows for which `only` keeps one count; not tuned
 
 
 class Block(NamedTuple):
-    """Consecutive rows: features, labels (or None), weights (or None), number of the first row."""
+    """Consecutive rows: features, labels or None, weights or None, and the number of the first."""
 
     X: Matrix
     Y: Matrix | None
@@ -65,31 +64,31 @@ class Block(NamedTuple):
         return matrix
 
     def take(self, rows: slice | NDArray[np.intp], start: int) -> Block:
-        """Some of the rows; `start` is the number of the first of them."""
+        """Return some of the rows; `start` is the number of the first of them."""
         Y = None if self.Y is None else self.Y[rows]
         return Block(self.X[rows], Y, None if self.weights is None else self.weights[rows], start)
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known of rows beside X, Y and weights.
+    """Facts about rows, beside X, Y and weights.
 
     Attributes
     ----------
     label_names : sequence or None
-        Name of each label; None: the column number is the name.
+        Name of each label; with None the column number is the name.
     label_counts : array (n_labels,) or None
-        Rows of each label, where they were counted already.
+        Number of rows with each label, if they were counted before.
     label_features : CSR or dense (n_labels, n_features), or None
-        Descriptions of the labels, as rows of X would be; zeros where there is none.
+        Feature vectors of the descriptions of the labels; zeros for a label without one.
     groups : array (n_rows,) or None
         Number of the group of each row: rows of a group are held out together.
     text_features : TextFeatures or None
-        What made X out of texts.
+        The text features that X was made with.
     """
 
     label_names: Sequence[Any] | NDArray[Any] | None = None
-    label_counts: NDArray[np.int32] | None = None
+    label_counts: I32 | None = None
     label_features: Matrix | None = None
     groups: NDArray[np.intp] | None = None
     text_features: Any = None
@@ -98,9 +97,9 @@ class Known:
 class Rows:
     """Rows in memory: X (n, d) and Y (n, c), each CSR or dense, with optional row weights.
 
-    A source of another kind is a `StreamedRows` that says how to get at its `blocks` (for example
-    by reading ahead from shards) or overrides `reduce` and `map_blocks` (to send the work to the
-    data); algorithms use nothing else.
+    Another kind of source is a subclass of `StreamedRows`. It implements `blocks` (for example by
+    reading ahead from shards), or overrides `reduce` and `map_blocks` to send the work to the data.
+    Algorithms use nothing else.
 
     Parameters
     ----------
@@ -112,8 +111,8 @@ class Rows:
     n_jobs : int, optional
         Threads; all cores when None.
     known : Known
-        What is known beside: names and frequencies of labels, groups of rows. It stays with the
-        rows that are made of these.
+        Names and frequencies of labels, groups of rows, and so on. Rows that are made from these
+        keep it.
 
     Examples
     --------
@@ -123,8 +122,8 @@ class Rows:
     """
 
     memory: int | None = None  # bytes that work on these rows may take; None: no bound
-    n_bytes: int = 0  # that X and Y would add to the memory in use
-    n_workers: int = 0  # processes that work on the rows in place of this one
+    n_bytes: int = 0  # bytes that loading X and Y would add to the memory in use
+    n_workers: int = 0  # processes that work on the rows instead of this one
     known: Known = Known()
 
     def __init__(
@@ -157,10 +156,10 @@ class Rows:
         self._passes = [0]
 
     def mapped(self, function: BlockMap, *, known: Known | None = None, **sizes: int) -> Rows:
-        """The rows that `function` makes of each block.
+        """Return the rows that `function` makes from each block.
 
-        `known` and `sizes` (n_rows, n_features, n_labels) are given only where they change. Here
-        the function is applied once, to all rows; another source applies it in each pass.
+        Give `known` and `sizes` (n_rows, n_features, n_labels) only where they change. Rows in
+        memory apply the function once, to all rows; other sources apply it in each pass.
         """
         X, Y, weights, _ = function(self._whole)
         known = self.known if known is None else known
@@ -169,7 +168,7 @@ class Rows:
 
     @property
     def n_passes(self) -> int:
-        """The passes so far; rows that know more (`knowing`) count together with these."""
+        """Return the number of passes so far; copies by `knowing` share one count."""
         return self._passes[0]
 
     @n_passes.setter
@@ -177,20 +176,20 @@ class Rows:
         self._passes[0] = number
 
     def knowing(self, **more: Any) -> Rows:
-        """Return the same rows, with more that is known of them; see `Known` for the names."""
+        """Return the same rows with further facts about them; `Known` lists the names."""
         same = object.__new__(type(self))  # `copy` leaves out what is not pickled
         vars(same).update(vars(self), known=replace(self.known, **more))
         return same
 
-    def label_counts(self) -> NDArray[np.int32]:
-        """Return the rows of each label, (n_labels,): one pass, unless they are known."""
+    def label_counts(self) -> I32:
+        """Return the number of rows with each label, (n_labels,): one pass, unless it is known."""
         if self.known.label_counts is not None:
             return self.known.label_counts
-        (counts,) = self.reduce(_add_label_counts, (self.n_labels,), dtype=np.float64)
+        (counts,) = self.reduce(_count_labels, (self.n_labels,), dtype=np.float64)
         return counts.astype(np.int32)
 
     def swapped(self) -> Rows:
-        """The same rows with X and Y in each other's place."""
+        """Return the same rows with X and Y exchanged."""
         return self.mapped(
             lambda block: block._replace(X=block.side("Y"), Y=block.X),
             n_features=self.n_labels,
@@ -199,11 +198,11 @@ class Rows:
         )
 
     def unit(self) -> Rows:
-        """The same rows with X scaled to unit length."""
+        """Return the same rows with X scaled to unit length."""
         return self.mapped(lambda block: block._replace(X=scaled_rows(block.X)))
 
     def weighted(self, weights: NDArray) -> Rows:
-        """The same rows with their weights multiplied by these; zero leaves a row out."""
+        """Return the same rows with their weights multiplied by these; zero leaves a row out."""
         factors = np.asarray(weights, dtype=np.float32)
         if factors.shape != (self.n_rows,):
             raise ValueError(f"weights must have shape ({self.n_rows},), got {factors.shape}")
@@ -214,9 +213,9 @@ class Rows:
 
         return self.mapped(weigh)
 
-    def only(self, keep: NDArray[np.bool_]) -> Rows:
-        """The rows for which `keep` (n_rows,) is true, in their order."""
-        # How many are kept of the rows before each chunk of them: less than a number for each row.
+    def only(self, keep: Bools) -> Rows:
+        """Return the rows for which `keep` (n_rows,) is true, in their order."""
+        # The number of kept rows before each chunk takes less memory than a number for each row.
         kept = np.cumsum([0] + [keep[i : i + _CHUNK].sum() for i in range(0, self.n_rows, _CHUNK)])
 
         def choose(block: Block) -> Block:
@@ -230,7 +229,7 @@ class Rows:
         return self.mapped(choose, n_rows=int(kept[-1]), known=known)
 
     def require(self, n_bytes: int, what: str, remedy: str) -> None:
-        """Refuse what would not fit in the memory that these rows may be worked on with."""
+        """Raise a MemoryBudgetError if work on these rows would need more memory than its bound."""
         if self.memory is not None and n_bytes > self.memory:
             raise MemoryBudgetError(
                 f"{what} needs about {human(n_bytes)} of memory, but the bound is "
@@ -238,23 +237,23 @@ class Rows:
             )
 
     def gathered(self, *sides: Side) -> list[Matrix]:
-        """X or Y of all rows in memory; ask `require` first where that may be much."""
+        """Return X or Y of all rows in memory; call `require` first if they may be large."""
         return [self._whole.side(side) for side in sides]
 
     def held(self) -> Rows:
-        """The same rows in memory if they fit there, and otherwise as they are."""
+        """Return the same rows in memory if they fit there, and otherwise the rows themselves."""
         return self
 
     def kept(self) -> Rows:
-        """The same rows in memory if they fit there, or made once: for more than a pass or two.
+        """Return the same rows in a form that suits more than two passes.
 
-        Mapped rows that do not fit are written to a temporary file; on a cluster they are still
-        made in each pass.
+        Rows that fit are held in memory. Mapped rows that do not fit are written to a temporary
+        file; on a cluster they are still mapped in each pass.
         """
         return self.held()
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks of rows, in order."""
+        """Yield the blocks of rows, in order."""
         if self.block_rows >= self.n_rows:
             yield self._whole
             return
@@ -262,7 +261,7 @@ class Rows:
             yield self._whole.take(slice(start, start + self.block_rows), start)
 
     def map_blocks(self, function: Callable[[Block], T]) -> Iterator[T]:
-        """``function(block)`` for each block of rows, in order; one pass."""
+        """Return an iterator over ``function(block)`` for each block, in order; one pass."""
         self.n_passes += 1
         return map(function, self.blocks())
 
@@ -272,7 +271,7 @@ class Rows:
         *shapes: tuple[int, ...],
         dtype: type[np.floating] = np.float32,
     ) -> list[NDArray]:
-        """Sums over all rows, in one pass.
+        """Return sums over all rows, in one pass.
 
         ``add(block, *sums)`` adds the part of a block to the arrays `sums`, which have the given
         shapes and start at zero.
@@ -283,11 +282,11 @@ class Rows:
         return sums
 
     def sum_blocks(self, function: Callable[[Block], Matrix]) -> Matrix:
-        """The sum of ``function(block)`` over all blocks, for sums that are sparse; one pass."""
+        """Return the sum of ``function(block)`` over all blocks, which may be sparse; one pass."""
         return summed(self.map_blocks(function))
 
     def room(self, share: int) -> int:
-        """Bytes: one part in `share` of the memory that work on these rows may take."""
+        """Return the bytes that work on these rows may take, divided by `share`."""
         return (available() // 2 if self.memory is None else self.memory) // share
 
     def map_parts(
@@ -299,21 +298,22 @@ class Rows:
         room: int,
         n_jobs: int,
     ) -> Iterator[T]:
-        """What `work` finds in parts of the rows, such as those of a cluster, in any order.
+        """Yield the results of `work` on parts of the rows, in any order.
 
-        In memory, `work` gets all rows and all parts at once. Otherwise rows are gathered for as
-        many parts at a time as have room; on a cluster one worker gathers them while others work on
-        other parts, and only the results come back.
+        The rows of a part are, for example, those that reach a node of a tree. If the rows are in
+        memory, `work` gets all rows and all parts at once. Otherwise the rows are gathered for as
+        many parts at a time as fit. On a cluster one worker gathers them while others work on other
+        parts, and only the results come back.
 
         Parameters
         ----------
         work : callable
-            ``work(X, Y, parts, n_jobs)`` yields what it finds in some parts. X and Y have all
-            rows of these parts, in their order. A result says which part it is of.
+            ``work(X, Y, parts, n_jobs)`` yields results for some parts. X and Y have all rows of
+            these parts, in their order. A result says which part it belongs to.
         choose : callable
-            ``choose(block, parts)`` are the places in a block of the rows of some parts.
+            ``choose(block, parts)`` returns the places in a block of the rows of some parts.
         n_bytes : array (n_parts,)
-            About what the rows of each part take; the largest are begun first.
+            Estimated bytes of the rows of each part; the largest parts are worked on first.
         room : int
             Bytes of rows that one process may gather at a time.
         n_jobs : int
@@ -325,18 +325,19 @@ class Rows:
     def map_tasks(
         self, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], *, n_jobs: int
     ) -> Iterator[T]:
-        """``function(rows, *task, n_jobs)`` for each task, in order: each makes its own passes.
+        """Return an iterator over ``function(rows, *task, n_jobs)`` for each task, in order.
 
-        `rows` are these rows; on a cluster, as the worker has them that the task runs on. Each
-        worker then reads all of them, where in `map_blocks` and `map_parts` each reads its own.
+        Each task makes its own passes over `rows`, which are these rows, or on a cluster the same
+        rows as its worker reads them. A worker then reads all rows, whereas in `map_blocks` and
+        `map_parts` it reads its own blocks only.
         """
         return (function(self, *task, n_jobs) for task in tasks)
 
     def cross(self, a: Side, b: Side, M: F32) -> F32:
-        """A' diag(weights) B M in one pass, for A, B in {X, Y} and a thin dense M.
+        """Return A' diag(weights) B M in one pass, for A, B in {X, Y} and a thin dense M.
 
-        Costs 4 flops and touches 3 floats per nonzero and column of M; forms nothing larger
-        than the result (times the number of threads when M has few columns).
+        Cost: 4 flops and 3 floats of memory traffic per nonzero and column of M. Memory: the
+        result, times the number of threads when M has few columns.
         """
         M = np.ascontiguousarray(M, dtype=np.float32)
         width = {"X": self.n_features, "Y": self.n_labels}
@@ -348,8 +349,8 @@ class Rows:
 
         return self.reduce(add, (width[a], M.shape[1]))[0]
 
-    def totals(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]:
-        """Weighted column sums of X, of X squared and of Y, and the sum of weights: one pass."""
+    def totals(self) -> tuple[F64, F64, F64, float]:
+        """Return weighted column sums of X, X squared and Y, and the sum of weights: one pass."""
 
         def add(block: Block, x: NDArray, xx: NDArray, y: NDArray, w: NDArray) -> None:
             weights = np.ones(block.X.shape[0]) if block.weights is None else block.weights
@@ -365,7 +366,7 @@ class Rows:
 
 
 class StreamedRows(Rows):
-    """Rows that are not in memory: a block is there only while it is worked on."""
+    """Rows that are not in memory; a block is loaded only while it is worked on."""
 
     def __init__(
         self,
@@ -385,10 +386,10 @@ class StreamedRows(Rows):
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
-        """The blocks of rows, in order."""
+        """Yield the blocks of rows, in order."""
 
     def gathered(self, *sides: Side) -> list[Matrix]:
-        # Copies: a view would keep the whole block, and the file that it is mapped from.
+        # Copies, because a view would keep the whole block and its mapped file.
         parts = list(self.map_blocks(lambda block: [block.side(side).copy() for side in sides]))
         return [stacked(list(column)) for column in zip(*parts, strict=True)]
 
@@ -401,7 +402,7 @@ class StreamedRows(Rows):
         return Rows(stacked(X), stacked(Y), weights=whole, n_jobs=self.n_jobs, known=self.known)
 
     def keep(self, rows: StreamedRows) -> StreamedRows:
-        """Rows that were made of these, in a temporary file."""
+        """Write rows that were made from these to a temporary file, and return them."""
         return KeptRows(rows)
 
     def map_parts(
@@ -427,20 +428,20 @@ class StreamedRows(Rows):
             mine = choose(block, parts)
             return block.X[mine], block.side("Y")[mine]
 
-        batches = list(_batches(np.asarray(n_bytes, dtype=np.float64), room))
+        batches = list(_part_batches(np.asarray(n_bytes, dtype=np.float64), room))
         together = max(1, -(-len(batches) // n_passes)) if n_passes else 1
         return chain.from_iterable(self.map_batches(cut, work, batches, together, n_jobs))
 
     def map_batches(
         self, cut: Cut, work: Work[T], batches: Sequence[Parts], together: int, n_jobs: int
     ) -> Iterator[Iterable[T]]:
-        """What `work` finds in each batch of parts, for `map_parts`.
+        """Yield the results of `work` on each batch of parts; `map_parts` calls it.
 
-        `cut` chooses X and Y; a cluster gathers so many batches `together`, by one pass.
+        `cut` chooses X and Y. A cluster gathers `together` batches in one pass.
         """
         for parts in batches:
-            # Under no name here: the memory of these rows is needed for the next.
-            yield work(*joined(self.map_blocks(partial(cut, parts))), parts, n_jobs)
+            # No variable holds these rows: their memory is needed for the next batch.
+            yield work(*stacked_pairs(self.map_blocks(partial(cut, parts))), parts, n_jobs)
 
     def mapped(self, function: BlockMap, *, known: Known | None = None, **sizes: int) -> Rows:
         made = MappedRows(self, function, **sizes)
@@ -449,7 +450,7 @@ class StreamedRows(Rows):
 
 
 class DerivedRows(StreamedRows):
-    """Rows that are made of others, as many of them, within the same bound."""
+    """Rows that are made from other rows; by default with the same sizes and memory bound."""
 
     def __init__(self, rows: StreamedRows) -> None:
         super().__init__(
@@ -463,9 +464,9 @@ class DerivedRows(StreamedRows):
 
 
 class MappedRows(DerivedRows):
-    """What a function makes of each block of a source, anew in each pass.
+    """Rows that a function makes from each block of a source, again in each pass.
 
-    The function goes where the blocks are: it is handed to the source together with the work.
+    The source applies the function together with the work, so on a cluster it runs on the workers.
     """
 
     def __init__(self, source: StreamedRows, function: BlockMap, **sizes: int) -> None:
@@ -475,7 +476,7 @@ class MappedRows(DerivedRows):
         self._function = function
 
     def _of_mapped(self, function: Callable[..., T]) -> Callable[..., T]:
-        """`function` of a mapped block, as one of the block that it is made of."""
+        """Return a function of source blocks that maps the block and calls `function`."""
         make = self._function
         return lambda block, *others: function(make(block), *others)
 
@@ -531,14 +532,14 @@ class MappedRows(DerivedRows):
 
 
 class KeptRows(DerivedRows):
-    """The blocks of other rows, in a temporary file."""
+    """The blocks of other rows, kept in a temporary file."""
 
     def __init__(self, rows: StreamedRows) -> None:
         super().__init__(rows)
         self._file = MatrixFile()
         self.known = rows.known
         self._starts = []
-        for block in rows.blocks():  # `map_blocks` may have results from an earlier job
+        for block in rows.blocks():  # not `map_blocks`, which may return results of an earlier job
             self._file.append(*(matrix for matrix in block[:3] if matrix is not None))
             self._starts.append(block.start)
             del block  # its memory is needed for the next
@@ -553,7 +554,7 @@ class KeptRows(DerivedRows):
 def in_memory(rows: Rows, who: str) -> tuple[Matrix, csr_array]:
     """Return X and Y of all rows; a MemoryBudgetError where they do not fit."""
     rows.require(
-        2 * rows.n_bytes,  # parts, and the whole that is made of them
+        2 * rows.n_bytes,  # the parts, and the whole that they are stacked to
         f"{who}, which works on all rows in memory,",
         "give more memory, or a system that learns by passes, such as rembrandt, leml or moments",
     )
@@ -561,7 +562,7 @@ def in_memory(rows: Rows, who: str) -> tuple[Matrix, csr_array]:
     return X, Y
 
 
-def _add_label_counts(block: Block, counts: NDArray[np.float64]) -> None:
+def _count_labels(block: Block, counts: F64) -> None:
     Y = block.side("Y")
     if issparse(Y):
         counts += np.bincount(Y.indices, minlength=Y.shape[1])
@@ -569,8 +570,8 @@ def _add_label_counts(block: Block, counts: NDArray[np.float64]) -> None:
         counts += np.count_nonzero(Y, axis=0)
 
 
-def _batches(n_bytes: NDArray[np.float64], room: int) -> Iterator[Parts]:
-    """Parts whose rows have room together, the largest first."""
+def _part_batches(n_bytes: F64, room: int) -> Iterator[Parts]:
+    """Yield batches of parts whose rows fit together, the largest parts first."""
     order = np.argsort(-n_bytes, kind="stable")
     end = np.cumsum(n_bytes[order])
     first = 0

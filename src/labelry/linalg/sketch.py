@@ -12,15 +12,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cholesky, eigh, solve_triangular
 
+from labelry.arrays import F32, F64
 from labelry.linalg.matrices import Matrix
 
-F32 = NDArray[np.float32]
 Operator = Callable[[F32], F32]
 
-_GRAM_ROWS = 65_536  # rows turned to float64 at a time
+_GRAM_ROWS = 65_536  # rows converted to float64 at a time; not tuned
 
 
 class Eigenpairs(NamedTuple):
@@ -30,8 +29,8 @@ class Eigenpairs(NamedTuple):
     values: F32
 
 
-def gram(A: F32) -> NDArray[np.float64]:
-    """A'A in double precision: the square of a condition number does not fit in float32."""
+def gram(A: F32) -> F64:
+    """Return A'A in double precision, because the condition number of A is squared."""
     total = np.zeros((A.shape[1], A.shape[1]))
     for start in range(0, A.shape[0], _GRAM_ROWS):
         part = A[start : start + _GRAM_ROWS].astype(np.float64)
@@ -40,9 +39,9 @@ def gram(A: F32) -> NDArray[np.float64]:
 
 
 def _principal(A: F32, rank: int | None, tolerance: float) -> Eigenpairs:
-    """Left singular vectors and singular values of a tall A, from its Gram matrix.
+    """Return left singular vectors and singular values of a tall A, from its Gram matrix.
 
-    A'A = U S^2 U' gives the left singular vectors as A U S^+. Directions below
+    A'A = U S^2 U' gives the left singular vectors as A U S^+. Directions whose value is below
     `tolerance` times the largest are numerically zero, and are left out.
     """
     values, U = eigh(gram(A))
@@ -54,11 +53,11 @@ def _principal(A: F32, rank: int | None, tolerance: float) -> Eigenpairs:
 
 
 def orthonormalize(A: F32, *, tolerance: float = 1e-5) -> F32:
-    """An orthonormal basis (n, r) of the range of A, r its numerical rank.
+    """Return an orthonormal basis (n, r) of the range of A, where r is its numerical rank.
 
-    By the eigenvectors of the small Gram matrix: rank-revealing, no tall QR, and one pass over
-    A for each of its two rounds. The second round removes what the squared condition number of
-    the first left behind.
+    Each of two rounds makes one pass over A and takes the eigenvectors of the small Gram matrix,
+    which reveals the rank without a tall QR. The second round removes the error that the squared
+    condition number caused in the first.
     """
     return _principal(_principal(A, None, tolerance).vectors, None, tolerance).vectors
 
@@ -66,10 +65,10 @@ def orthonormalize(A: F32, *, tolerance: float = 1e-5) -> F32:
 def range_finder(
     apply: Operator, size: int, n_columns: int, *, n_passes: int = 1, rng: np.random.Generator
 ) -> F32:
-    """An orthonormal basis for the range of an operator on R^size, by subspace iteration.
+    """Return an orthonormal basis for the range of an operator on R^size: subspace iteration.
 
     Each of the `n_passes` applications turns the basis further towards the leading directions.
-    Fewer columns come back when the rank is smaller.
+    The basis has fewer columns if the rank is smaller.
     """
     Q = rng.standard_normal((size, n_columns), dtype=np.float32)
     for _ in range(n_passes):
@@ -86,11 +85,11 @@ def randomized_eigh(
     n_passes: int = 1,
     rng: np.random.Generator,
 ) -> Eigenpairs:
-    """Leading eigenpairs of a positive semidefinite operator on R^size (Algorithm 1).
+    """Return the leading eigenpairs of a positive semidefinite operator (Algorithm 1).
 
-    `apply` takes and returns (size, m); it is called `n_passes` + 1 times. Fewer than `rank` pairs
-    come back when the numerical rank is smaller. `n_oversamples` and `n_passes` are p and q of the
-    paper: larger is closer to exact, and rarely needed.
+    `apply` takes and returns arrays (size, m); it is called `n_passes` + 1 times. There are fewer
+    than `rank` pairs if the numerical rank is smaller. `n_oversamples` and `n_passes` are p and q
+    of the paper: larger values are closer to exact, and rarely needed.
     """
     if rank < 1:
         raise ValueError(f"rank must be at least 1, got {rank}")
@@ -100,9 +99,9 @@ def randomized_eigh(
 
 
 def principal_directions(apply: Operator, Q: F32, rank: int | None = None) -> Eigenpairs:
-    """Eigenpairs of an operator, as far as the span of orthonormal columns Q holds them.
+    """Return the eigenpairs of an operator within the span of the orthonormal columns of Q.
 
-    Algorithm 1, lines 8-10; `rank` of them, or as many as there are columns.
+    These are lines 8-10 of Algorithm 1. There are `rank` pairs, or as many as Q has columns.
     """
     if Q.shape[1] == 0:
         return Eigenpairs(Q, np.zeros(0, dtype=np.float32))
@@ -114,37 +113,38 @@ def principal_directions(apply: Operator, Q: F32, rank: int | None = None) -> Ei
 def estimated_trace(
     apply: Operator, size: int, *, n_probes: int = 32, rng: np.random.Generator
 ) -> float:
-    """Sum of the eigenvalues of an operator on R^size, from one application to random signs.
+    """Return an estimate of the trace of an operator on R^size, by one application.
 
-    Hutchinson: E q'Aq = tr A. The relative error falls with the square root of the probes, and
-    is smaller the more eigenvalues share the trace; no more probes than `size` are used.
+    It is applied to vectors of random signs q (Hutchinson): E q'Aq = tr A. The relative error falls
+    with the square root of the number of probes, and is smaller if many eigenvalues share the
+    trace. No more probes than `size` are used.
     """
     signs = rng.integers(0, 2, (size, min(n_probes, size))).astype(np.float32) * 2 - 1
-    if signs.shape[1] == size:  # as many as there are directions: exact
+    if signs.shape[1] == size:  # a probe for each direction gives the exact trace
         signs = np.sqrt(np.float32(size)) * np.eye(size, dtype=np.float32)
     return float(np.einsum("ij,ij->", signs, apply(signs), dtype=np.float64) / signs.shape[1])
 
 
 def _orthonormal_in_order(V: F32) -> F32:
-    """Each column of V less its part along the columns before it: V R^-1 with R'R = V'V.
+    """Return V R^-1 with R'R = V'V: each column less its part along the columns before it.
 
-    Directions with small values come out of the division above with errors of float32 relative
-    to the largest value. They come last, and the strong ones before them must not take a share.
+    `_principal` divides by singular values, so directions with small values have larger errors.
+    They come last, and this order keeps their errors out of the strong directions before them.
     """
     R = cholesky(gram(V))
     return V @ solve_triangular(R, np.eye(len(R))).astype(np.float32)
 
 
 def column_signs(V: F32) -> F32:
-    """+1 or -1 for each column: what makes its largest entry positive, whatever eigh chose."""
+    """Return +1 or -1 for each column: the sign that makes its largest entry positive."""
     largest = np.take_along_axis(V, np.abs(V).argmax(axis=0)[None], axis=0)[0]
     return np.where(largest < 0, np.float32(-1), np.float32(1))
 
 
 def leading_vectors(A: Matrix, rank: int, n_passes: int = 3) -> F32:
-    """The rows of A (n, d) in their `rank` leading directions: inner products are kept best.
+    """Return the rows of A (n, d) in `rank` dimensions that keep their inner products best.
 
-    Left singular vectors times singular values; fewer columns if A has a smaller rank.
+    These are left singular vectors times singular values; fewer columns if A has a smaller rank.
 
     >>> leading_vectors(np.diag(np.array([3.0, 2.0, 1.0], dtype=np.float32)), 1).round(2).shape
     (3, 1)

@@ -2,10 +2,10 @@
 
     minimise  sum_i w_i ||y_i Q - x_i Z - b||^2 + r ||Z||^2,   r = regularization * tr(X'WX) / d
 
-`regularization` counts in units of mean feature energy, so that one value carries over
-between datasets; d are the features that some row has, so that unused columns change nothing. The
-intercept b is not penalised and is eliminated exactly: with m the mean of the rows of X, centring
-is the rank-one correction
+`regularization` is in units of mean feature energy, so that one value suits many datasets; d counts
+the features that some row has, so that unused columns change nothing. The intercept b is not
+penalised and is eliminated exactly: with m the mean of the rows of X, centring is the rank-one
+correction
 
     (X'WX - W m m' + r I) Z = X'W Y Q - m (1'W Y Q),    b = mean(Y Q) - m'Z
 
@@ -22,23 +22,23 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dsyr
 from scipy.sparse import issparse
 
+from labelry.arrays import F32, F64
 from labelry.linalg import kernels
 from labelry.linalg.blas import library_threads
 from labelry.linalg.matrices import Matrix, product, stacked
 from labelry.linalg.parallel import run, spans
 from labelry.linalg.rows import Block, Rows
 
-F32 = NDArray[np.float32]
-Method = Literal["auto", "cholesky", "dual", "cg"]
+RidgeMethod = Literal["auto", "cholesky", "dual", "cg"]
 
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
-_DIRECT = 4096  # features (Cholesky) or rows (dual) up to which a dense factor is cheap
+_DIRECT = 4096  # most features (Cholesky) or rows (dual) for a dense factor; not tuned
 _MINIMUM = 1e-9  # smallest ridge, of mean feature energy, for which a double Cholesky is safe
-_STILL_MANY = 0.75  # share of the columns at which those that have converged are set aside
+_STILL_MANY = 0.75  # share of active columns below which converged ones are dropped; not tuned
 
 
 class LinearMap(NamedTuple):
-    """x -> x coef + intercept, with coef (d, k) and intercept (k,)."""
+    """The map x -> x coef + intercept, with coef (d, k) and intercept (k,)."""
 
     coef: Annotated[F32, "n_features", "n_outputs"]
     intercept: Annotated[F32, "n_outputs"]
@@ -50,20 +50,21 @@ class LinearMap(NamedTuple):
 class Ridge:
     """Solves the ridge problem above for any number of right-hand sides Q.
 
-    What does not depend on Q is computed once: feature means and energies (one pass) and, for
-    the direct methods, the Gram matrix (one more).
+    The quantities that do not depend on Q are computed once: feature means and energies (one pass)
+    and, for the direct methods, the Gram matrix (one more pass).
 
     Parameters
     ----------
     method : {"auto", "cholesky", "dual", "cg"}
-        Cholesky of X'X when there are few features, of XX' when there are few rows, otherwise
-        conjugate gradients on all columns in lockstep, one pass per iteration.
+        "auto" takes the Cholesky factor of X'X when there are few features, that of XX' ("dual")
+        when there are few rows, and otherwise conjugate gradients on all columns in lockstep, with
+        one pass per iteration.
     tolerance : float
         Relative residual at which a column of the conjugate gradients stops. The direct methods
         work in single precision where that is as exact.
     memory : int
-        Bytes that the conjugate gradients may use, half the bound of the rows at most; the columns
-        are solved in chunks that fit.
+        Bytes that the conjugate gradients may use, at most half the bound of the rows. Columns are
+        solved in chunks that fit.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Ridge:
         rows: Rows,
         *,
         intercept: bool = True,
-        method: Method = "auto",
+        method: RidgeMethod = "auto",
         tolerance: float = 1e-4,
         max_iterations: int = 100,
         memory: int = 4 << 30,
@@ -95,14 +96,14 @@ class Ridge:
         self.energy = float(xx.sum()) / max(self.n_used, 1)
         # Diagonal of the centred Gram matrix; rounding must not make it negative.
         self.diagonal = np.maximum(xx - self.total * self.mean**2, 0.0)
-        self._gram: NDArray[np.float64] | None = None
-        self._factor: tuple[float, Any] | None = None  # of the Gram matrix with the last ridge
-        self._stacked: tuple[Matrix, Matrix, NDArray[np.float64]] | None = None
+        self._gram: F64 | None = None
+        self._factor: tuple[float, Any] | None = None  # the last ridge, and the factor with it
+        self._stacked: tuple[Matrix, Matrix, F64] | None = None
 
     @staticmethod
-    def _choose(rows: Rows) -> Method:
+    def _choose(rows: Rows) -> RidgeMethod:
         def is_cheap(size: int) -> bool:
-            # Half the bound has room for a Gram matrix in double, its factor, copies on the way.
+            # Half the bound must hold a Gram matrix in double, its factor, and temporary copies.
             return size <= _DIRECT and (rows.memory is None or 64 * size**2 <= rows.memory)
 
         if is_cheap(rows.n_features):
@@ -110,10 +111,10 @@ class Ridge:
         return "dual" if is_cheap(rows.n_rows) else "cg"
 
     def solve(self, Q: F32, regularization: float, *, start: F32 | None = None) -> LinearMap:
-        """The regressor of Y Q on X, for Q (n_labels, k).
+        """Return the regressor of Y Q on X, for Q (n_labels, k).
 
-        `regularization` is in units of mean feature energy; larger shrinks the predictions towards
-        the mean. The conjugate gradients begin at `start` (n_features, k).
+        `regularization` is in units of mean feature energy; a larger one shrinks the predictions
+        towards the mean. The conjugate gradients begin at `start` (n_features, k).
         """
         Q = np.ascontiguousarray(Q, dtype=np.float32)
         if Q.ndim != 2 or Q.shape[0] != self.rows.n_labels:
@@ -123,11 +124,11 @@ class Ridge:
         solver = {"cholesky": self._cholesky, "dual": self._dual, "cg": self._cg}[self.method]
         Z = solver(Q, max(regularization, _MINIMUM) * self.energy or 1.0, start)
         intercept = self.label_sums @ Q / self.total - self.mean @ Z
-        # By rows: a prediction takes a few of them.
+        # In C order, because a prediction reads a few rows.
         return LinearMap(np.ascontiguousarray(Z), intercept.astype(np.float32))
 
     def gram_times(self, P: F32, regularization: float) -> F32:
-        """``(Xc'Xc + r I) P`` for the centred features, in one pass."""
+        """Return ``(Xc'Xc + r I) P`` for the centred features Xc, in one pass."""
         out = self.rows.cross("X", "X", P)
         out -= np.outer(self.total * self.mean, self.mean @ P).astype(np.float32)
         out += np.float32(regularization * self.energy) * P
@@ -138,41 +139,42 @@ class Ridge:
         R -= np.outer(self.mean.astype(np.float32), (self.label_sums @ Q).astype(np.float32))
         return R
 
-    # Few features: the Gram matrix.
+    # The method for few features: the Gram matrix.
 
     def _cholesky(self, Q: F32, r: float, _: F32 | None) -> F32:
         if self._gram is None:
             d, n_jobs = self.rows.n_features, self.rows.n_jobs
             (G,) = self.rows.reduce(lambda b, G: _add_gram(b, G, n_jobs), (d, d), dtype=np.float64)
-            # In place, of the triangle that is filled: the lower for BLAS, which goes by columns.
-            if d:  # it refuses vectors without entries
+            # In place, on the filled triangle, which is the lower one for BLAS (columns first).
+            if d:  # BLAS refuses vectors without entries
                 G = dsyr(-self.total, self.mean, a=G.T, lower=1, overwrite_a=1).T
             self._gram = G
         return cho_solve(self._factored(r), self._right_hand_side(Q)).astype(np.float32)
 
     def _factored(self, r: float) -> Any:
-        """Cholesky factor of the Gram matrix plus r I; kept, as many solves share their ridge."""
+        """Return the Cholesky factor of the Gram matrix plus r I; keep the last one."""
         if self._factor is None or self._factor[0] != r:
             self._factor = None  # its memory is needed
-            condition = 1 + self.diagonal.sum() / r  # at most: no eigenvalue is above the trace
+            condition = 1 + self.diagonal.sum() / r  # a bound: no eigenvalue is above the trace
             single = condition * np.finfo(np.float32).eps <= self.tolerance
-            # As LAPACK wants it: by columns, and factored where it is.
+            # In the order of LAPACK (columns first), so that it can be factored in place.
             dtype = np.float32 if single else np.float64
             G: NDArray[Any] = np.array(self._gram.T, dtype, order="F")  # type: ignore[union-attr]
             G.flat[:: len(G) + 1] += r
-            # One thread: two wait for each other so often that they take longer, by far where
-            # others work too.
+            # One thread: two would wait for each other so often that they take longer, above all
+            # when other threads are busy.
             with library_threads(1):
                 self._factor = r, cho_factor(G, lower=True, overwrite_a=True, check_finite=False)
         return self._factor[1]
 
-    # Few rows: Z = Xc' a with (Xc Xc' + r I) a = centred targets, rows scaled by sqrt(w).
+    # The method for few rows: Z = Xc' a with (Xc Xc' + r I) a = centred targets. Rows are scaled by
+    # sqrt(w).
 
     def _dual(self, Q: F32, r: float, _: F32 | None) -> F32:
         if self._stacked is None:
             blocks = list(self.rows.map_blocks(lambda block: block))
             X, Y = (stacked([block.side(s) for block in blocks]) for s in ("X", "Y"))
-            scale = np.sqrt(np.concatenate([_weights(b) for b in blocks]))
+            scale = np.sqrt(np.concatenate([_row_weights(b) for b in blocks]))
             self._stacked = X, Y, scale
             K = X @ X.T
             K = K.toarray().astype(np.float64) if issparse(K) else K.astype(np.float64)
@@ -185,12 +187,12 @@ class Ridge:
         a = cho_solve(factor, T.astype(factor[0].dtype)) * scale[:, None]
         return (X.T @ a - np.outer(self.mean, a.sum(axis=0))).astype(np.float32)
 
-    # Many of both: preconditioned conjugate gradients, all columns in step.
+    # The method for many of both: preconditioned conjugate gradients, all columns in step.
 
     def _cg(self, Q: F32, r: float, start: F32 | None) -> F32:
         d, k = self.rows.n_features, Q.shape[1]
         Z = np.zeros((d, k), dtype=np.float32) if start is None else start.astype(np.float32)
-        # A chunk holds Z, R, P, AP, and cross() needs sums of its own for each thread.
+        # A chunk holds Z, R, P and AP, and `cross` needs a sum for each thread.
         chunk = max(1, self.memory // (4 * d * (4 + self.rows.n_jobs)))
         for c0 in range(0, k, chunk):
             columns = slice(c0, c0 + chunk)
@@ -205,13 +207,13 @@ class Ridge:
         mean = self.mean.astype(np.float32)
         parts = spans(d, n_jobs)
 
-        def sums(kernel: object, *arrays: F32, n_sums: int) -> list[NDArray[np.float64]]:
+        def sums(kernel: object, *arrays: F32, n_sums: int) -> list[F64]:
             totals = np.zeros((len(parts), n_sums, arrays[0].shape[1]))
             tasks = [(*arrays, *total, *part) for total, part in zip(totals, parts, strict=True)]
             run(kernel, tasks, n_jobs)  # type: ignore[arg-type]
             return list(totals.sum(axis=0))
 
-        def gram_times(P: F32) -> tuple[F32, NDArray[np.float64]]:
+        def gram_times(P: F32) -> tuple[F32, F64]:
             AP = self.rows.cross("X", "X", P)
             shift = (self.total * (mean @ P)).astype(np.float32)
             (curvature,) = sums(kernels.cg_curvature, P, AP, ridge, mean, shift, n_sums=1)
@@ -224,7 +226,7 @@ class Ridge:
         P = R * inverse_diagonal[:, None]
         rz = np.einsum("ij,ij->j", R, P, dtype=np.float64)
         active = np.einsum("ij,ij->j", R, R, dtype=np.float64) > self.tolerance**2 * scale
-        found, columns = Z, np.arange(Z.shape[1])  # Z are these columns of what is found
+        found, columns = Z, np.arange(Z.shape[1])  # from now on Z has these columns of `found`
         for _ in range(self.max_iterations):
             if active.sum() <= _STILL_MANY * len(active):
                 found[:, columns] = Z
@@ -235,7 +237,7 @@ class Ridge:
                 break
             self.n_iterations += 1
             AP, curvature = gram_times(P)
-            # A column that has converged stands still: its step is zero.
+            # The step of a column that has converged is zero.
             alpha = np.where(active & (curvature > 0), rz / np.maximum(curvature, 1e-300), 0.0)
             rr, rz_new = sums(
                 kernels.cg_step, Z, R, P, AP, alpha.astype(np.float32), inverse_diagonal, n_sums=2
@@ -250,19 +252,19 @@ class Ridge:
 
 
 def usual_ridge(ridge: Ridge) -> float:
-    """A ridge for predictions, in units of mean feature energy: a half, less for many rows.
+    """Return a ridge for predictions, in units of mean feature energy: a half, less for many rows.
 
-    The noise that it must hold down grows with the features that each row must pay for.
+    Fewer rows for each feature mean more noise in the weights, and so need a larger ridge.
     """
     return 0.5 * min(1.0, 10 * ridge.n_used / ridge.rows.n_rows)
 
 
-def _weights(block: Block) -> F32:
+def _row_weights(block: Block) -> F32:
     return np.ones(block.X.shape[0], np.float32) if block.weights is None else block.weights
 
 
-def _add_gram(block: Block, G: NDArray[np.float64], n_jobs: int) -> None:
-    """The upper triangle of ``G += X' diag(w) X``: by entries where rows are sparse, or by BLAS."""
+def _add_gram(block: Block, G: F64, n_jobs: int) -> None:
+    """Add X' diag(w) X to the upper triangle of G: by entries if X is sparse, otherwise by BLAS."""
     X = block.X
     if issparse(X) and X.nnz <= 0.1 * X.shape[0] * X.shape[1]:
         weights = _NO_WEIGHTS if block.weights is None else block.weights
@@ -273,6 +275,6 @@ def _add_gram(block: Block, G: NDArray[np.float64], n_jobs: int) -> None:
     step = max(256, (1 << 22) // max(X.shape[1], 1))
     for start in range(0, X.shape[0], step):
         part = X[start : start + step]
-        weights = _weights(block)[start : start + part.shape[0]].astype(np.float64)
+        weights = _row_weights(block)[start : start + part.shape[0]].astype(np.float64)
         D = (part.toarray() if issparse(part) else part).astype(np.float64)
         G += D.T @ (D * weights[:, None])

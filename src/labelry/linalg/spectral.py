@@ -1,22 +1,20 @@
-"""Leading eigenvectors of a normalised affinity: what spectral clustering and eigenmaps share."""
+"""Leading eigenvectors of a normalised affinity, for spectral clustering and eigenmaps."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
+from labelry.arrays import F32, F64
 from labelry.linalg.sketch import randomized_eigh
 
-F64 = NDArray[np.float64]
-
-_DENSE = 500  # nodes up to which all eigenvectors are as cheap as a few
-_TOLERANCE = 1e-5
-_N_PASSES = 20  # of the subspace iteration
+_DENSE = 500  # nodes up to which all eigenvectors cost about as much as a few; not tuned
+_TOLERANCE = 1e-5  # of the eigenvalues that ARPACK finds; not tuned
+_N_PASSES = 20  # passes of the subspace iteration, if ARPACK fails; not tuned
 
 
 class AffinityPairs(NamedTuple):
@@ -30,11 +28,11 @@ class AffinityPairs(NamedTuple):
 def affinity_eigenpairs(
     A: csr_array, k: int, *, weak: float = 1e-3, rng: np.random.Generator
 ) -> AffinityPairs:
-    """The k largest eigenvalues of ``D^-1/2 A D^-1/2`` with their vectors; D has the row sums of A.
+    """Return the k leading eigenpairs of ``D^-1/2 A D^-1/2``, where D has the row sums of A.
 
-    A is symmetric and not negative. An affinity of each node to all nodes together, `weak` times
-    the mean degree, is added first: it gives a degree to nodes without any other affinity, and
-    joins components. A larger one gives such nodes less room.
+    A is symmetric and has no negative entries. A weak affinity is added to all pairs of nodes
+    first; for each node it sums to `weak` times the mean degree. It gives a degree to nodes without
+    affinities and connects components. With a larger one such nodes take less room.
     """
     n = A.shape[0]
     degree = A.sum(axis=1).astype(np.float64)
@@ -46,7 +44,7 @@ def affinity_eigenpairs(
 
 
 def _leading(S: csr_array, u: F64, k: int, rng: np.random.Generator) -> tuple[F64, F64]:
-    """The k largest eigenvalues of S + u u' and their vectors, largest first."""
+    """Return the k largest eigenvalues of S + u u' and their vectors, largest first."""
     n = S.shape[0]
     if n <= max(_DENSE, 2 * k):
         values, U = eigh(S.toarray() + np.outer(u, u))
@@ -57,9 +55,9 @@ def _leading(S: csr_array, u: F64, k: int, rng: np.random.Generator) -> tuple[F6
         values, U = eigsh(operator, k, which="LA", v0=start, tol=_TOLERANCE, maxiter=300)
         order = np.argsort(-values)
         return values[order], U[:, order]
-    except ArpackError:  # many equal values, for one: subspace iteration takes any of them
+    except ArpackError:  # for example with many equal values, of which any will do
         # (S + 1) / 2 has the same vectors, and no negative value.
-        def apply(Q: NDArray[np.float32]) -> NDArray[np.float32]:
+        def apply(Q: F32) -> F32:
             return ((S @ Q + np.outer(u, u @ Q) + Q) / 2).astype(np.float32)
 
         pairs = randomized_eigh(apply, n, k, n_passes=_N_PASSES, rng=rng)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from labelry.arrays import F32, I32
 from labelry.linalg import kernels
 from labelry.linalg.parallel import run, spans
 
-F32 = NDArray[np.float32]
-
-_BLOCK_BYTES = 32 << 20  # scores held at a time
+_BLOCK_BYTES = 32 << 20  # bytes of scores held at a time; not tuned
 
 
-def topk(S: F32, k: int, n_jobs: int = 1) -> tuple[NDArray[np.int32], F32]:
-    """Column numbers and values of the `k` largest entries of each row, best first.
+def topk(S: F32, k: int, n_jobs: int = 1) -> tuple[I32, F32]:
+    """Return column numbers and values of the `k` largest entries of each row, best first.
 
     Ties go to the smaller column number. Rows with fewer than `k` entries above minus infinity
     are filled with column -1 and score minus infinity.
@@ -39,8 +37,8 @@ def topk(S: F32, k: int, n_jobs: int = 1) -> tuple[NDArray[np.int32], F32]:
 
 def topk_blocks(
     score: Callable[[slice], F32], n_rows: int, n_labels: int, k: int, n_jobs: int = 1
-) -> tuple[NDArray[np.int32], F32]:
-    """As `topk`, of scores that ``score(rows)`` computes for a bounded block of rows at a time."""
+) -> tuple[I32, F32]:
+    """Return the `topk` of scores that ``score(rows)`` computes for one block of rows at a time."""
     step = max(1, _BLOCK_BYTES // (4 * max(n_labels, 1)))
     parts = [
         topk(score(slice(start, min(start + step, n_rows))), k, n_jobs)

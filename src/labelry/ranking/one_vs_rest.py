@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from labelry import memory
 from labelry.arrays import F32, I32, Ints
-from labelry.linalg.dual_descent import Loss, Problem, descend, row_energies
+from labelry.linalg.dual_descent import LaneProblem, Loss, row_energies, train_lanes
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix, product, scaled_rows
 from labelry.linalg.parallel import stream
@@ -155,8 +155,8 @@ def _trainer(X: csr_array, Y: csr_array, settings: OneVsRestSettings) -> Any:
             rows = rows_of.indices[rows_of.indptr[label] : rows_of.indptr[label + 1]]
             signs[rows, lane] = 1
         W = lane_zeros(X.shape[1] + 1)
-        problem = Problem(*csr, signs, energy, *options)
-        sweeps = descend(settings.loss, problem, settings.max_sweeps, seed, W)
+        problem = LaneProblem(*csr, signs, energy, *options)
+        sweeps = train_lanes(settings.loss, problem, settings.max_sweeps, seed, W)
         return labels, W[:, : len(labels)], sweeps
 
     return train

@@ -51,11 +51,15 @@ def examples(
     for kind, rows in kinds.items():
         candidates = np.flatnonzero(rows)
         drawn = rng.choice(candidates, min(PER_KIND, len(candidates)), replace=False)
-        found += [_example(model, dataset, ranked, row, kind) for row in np.sort(drawn).tolist()]
+        found += [
+            _explained_example(model, dataset, ranked, row, kind) for row in np.sort(drawn).tolist()
+        ]
     return found
 
 
-def _example(model: LabelRanker, dataset: Dataset, ranked: Ranked, row: int, kind: str) -> Example:
+def _explained_example(
+    model: LabelRanker, dataset: Dataset, ranked: Ranked, row: int, kind: str
+) -> Example:
     truth, X = ranked.truth, dataset.X
     scored = zip(truth.labels[row].tolist(), ranked.scores[row].tolist(), strict=True)
     predicted = [pair for pair in scored if pair[0] >= 0][:SHOWN]

@@ -83,7 +83,7 @@ class Chart:
         add(self.svg, element("rect", element("title", hint), **place, class_=class_))
 
 
-def by_cutoff(curve: dict[str, Floats]) -> Element:
+def cutoff_chart(curve: dict[str, Floats]) -> Element:
     """Draw precision and recall against the number of predicted labels."""
     P, R = curve["P"], curve["R"]
     ks = list(range(1, len(P) + 1))
@@ -103,7 +103,7 @@ def by_cutoff(curve: dict[str, Floats]) -> Element:
     return chart.svg
 
 
-def by_frequency(bins: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Element:
+def frequency_chart(bins: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Element:
     """Draw groups of bars: for each bin of labels, the recall at some cutoffs, in percent."""
     n_bins = len(bins)
     ticks = [(i + 0.5, name) for i, (name, _) in enumerate(bins)]
@@ -129,7 +129,7 @@ def by_frequency(bins: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Ele
     return chart.svg
 
 
-def calibration(totals: Floats) -> Element:
+def calibration_chart(totals: Floats) -> Element:
     """Draw the share of hits against predicted probability; larger dots have more predictions."""
     count, probability, hits = totals
     held = np.flatnonzero(count)
@@ -147,7 +147,7 @@ def calibration(totals: Floats) -> Element:
     return chart.svg
 
 
-def spectrum(values: Floats, what: str) -> Element:
+def spectrum_chart(values: Floats, what: str) -> Element:
     """Draw values by rank on a logarithmic scale, without those that are zero."""
     values = values[values > values.max(initial=0) * 1e-9]
     n = len(values)

@@ -11,12 +11,10 @@ from sklearn.cluster import KMeans
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
+from labelry.arrays import F32, I32, I64, Ints
 from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.topk import topk_blocks
-
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
 
 MOST_GROUPS = 12  # groups, because twelve colours can be told apart
 LEADERS = 3  # most frequent labels that name a group
@@ -40,7 +38,7 @@ class LabelMap(NamedTuple):
     leaders: I32  # (n_groups, LEADERS)
 
 
-def label_map(vectors: F32, counts: NDArray[np.integer], rng: np.random.Generator) -> LabelMap:
+def label_map(vectors: F32, counts: Ints, rng: np.random.Generator) -> LabelMap:
     """Place labels by their vectors: the larger the cosine, the nearer.
 
     UMAP where it is installed (the ``map`` extra) and there are at most 20,000 labels. Otherwise
@@ -128,7 +126,7 @@ def _centres(U: F32, n_clusters: int, rng: np.random.Generator) -> F32:
     return centres
 
 
-def _grouped(U: F32, counts: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.uint8]:
+def _grouped(U: F32, counts: Ints, rng: np.random.Generator) -> NDArray[np.uint8]:
     n_groups = int(np.clip(len(U) // _LABELS_PER_GROUP, 1, MOST_GROUPS))
     means = KMeans(n_groups, n_init=3, random_state=_seed(rng))
     sample = U if len(U) <= _SAMPLE else U[np.sort(rng.choice(len(U), _SAMPLE, replace=False))]
@@ -139,7 +137,7 @@ def _grouped(U: F32, counts: NDArray[np.integer], rng: np.random.Generator) -> N
     return position[found]
 
 
-def _leaders(groups: NDArray[np.uint8], counts: NDArray[np.integer]) -> I32:
+def _leaders(groups: NDArray[np.uint8], counts: Ints) -> I32:
     rank = _rank_within(groups, -np.asarray(counts))
     first = np.flatnonzero(rank < LEADERS)
     leaders = np.full((int(groups.max(initial=0)) + 1, LEADERS), -1, dtype=np.int32)
@@ -147,7 +145,7 @@ def _leaders(groups: NDArray[np.uint8], counts: NDArray[np.integer]) -> I32:
     return leaders
 
 
-def _rank_within(group: NDArray[np.integer], key: NDArray) -> NDArray[np.int64]:
+def _rank_within(group: Ints, key: NDArray) -> I64:
     """Return the rank of each item within its group, by key; the smallest has 0."""
     order = np.lexsort((key, group))
     sizes = np.bincount(group)

@@ -32,7 +32,7 @@ class MapFigure(NamedTuple):
 def map_figure(found: LabelMap, counts: NDArray[np.integer], names: list[str]) -> MapFigure:
     """Draw a map; `names` are the shown names of the labels."""
     order = np.argsort(-np.asarray(counts), kind="stable")[:MOST_DRAWN]
-    places = _places(found.points)
+    places = _frame_places(found.points)
     width, height = (_SIZE + 2 * _EDGE).tolist()
     named = _named(order, names)
     svg = element(
@@ -51,7 +51,7 @@ def map_figure(found: LabelMap, counts: NDArray[np.integer], names: list[str]) -
     return MapFigure(svg, len(order), len(named))
 
 
-def _places(points: NDArray[np.float32]) -> NDArray[np.int64]:
+def _frame_places(points: NDArray[np.float32]) -> NDArray[np.int64]:
     """Stretch the points to fill the frame: directions and distances mean little."""
     low, high = points.min(axis=0), points.max(axis=0)
     share = (points - low) / np.where(high > low, high - low, 1)

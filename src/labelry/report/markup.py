@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
 Element = ElementTree.Element
-Part = Element | str
+Content = Element | str
 
 
-def element(tag: str, *parts: Part, **attributes: object) -> Element:
+def element(tag: str, *parts: Content, **attributes: object) -> Element:
     """Return an element with text and other elements inside.
 
     ``class_`` stands for ``class`` and ``aria_label`` for ``aria-label``. An attribute that is
@@ -23,7 +23,7 @@ def element(tag: str, *parts: Part, **attributes: object) -> Element:
     found = Element(
         tag,
         {
-            name.rstrip("_").replace("_", "-"): _number(value)
+            name.rstrip("_").replace("_", "-"): _attribute_text(value)
             for name, value in attributes.items()
             if value is not None
         },
@@ -31,7 +31,7 @@ def element(tag: str, *parts: Part, **attributes: object) -> Element:
     return add(found, *parts)
 
 
-def add(parent: Element, *parts: Part) -> Element:
+def add(parent: Element, *parts: Content) -> Element:
     """Append text and elements to a parent and return it."""
     for part in parts:
         if isinstance(part, Element):
@@ -66,7 +66,7 @@ def isolated(text: str, most: int) -> Element:
 def table(
     caption: str,
     head: Sequence[str],
-    rows: Iterable[Sequence[Part]],
+    rows: Iterable[Sequence[Content]],
     *,
     numbers: Iterable[int] = (),
 ) -> Element:
@@ -85,6 +85,6 @@ def table(
     return element("div", content, class_="scrolled", tabindex=0, role="group", aria_label=caption)
 
 
-def _number(value: object) -> str:
+def _attribute_text(value: object) -> str:
     """Write a number; coordinates in SVG need no more than a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

@@ -135,7 +135,9 @@ def intervals(gains: Floats, rng: np.random.Generator) -> dict[str, Interval]:
     return found
 
 
-def spectrum(model: LabelRanker, vectors: NDArray[np.float32] | None) -> tuple[Floats, str] | None:
+def label_spectrum(
+    model: LabelRanker, vectors: NDArray[np.float32] | None
+) -> tuple[Floats, str] | None:
     """Return one value per direction of a model's label embedding, and what the values are.
 
     They are the eigenvalues that training kept, or else the singular values of the label `vectors`;

@@ -17,7 +17,7 @@ from labelry.data.dataset import Dataset
 from labelry.estimators.base import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.ranking.ranker import HasLabelVectors, supports
-from labelry.report.markup import Element, Part, add, element, isolated, rendered, shortened
+from labelry.report.markup import Content, Element, add, element, isolated, rendered, shortened
 from labelry.report.measures import measure, rank
 from labelry.report.sections import SECTIONS, LeftOut, Subject
 from labelry.report.shown_labels import ShownLabels
@@ -43,7 +43,7 @@ def report_page(
     descriptions : mapping, optional
         Description of each label, by name; by default those of the training.
     training : dict, optional
-        The result of `labelry.storage.modelfile.training`.
+        The result of `labelry.storage.modelfile.read_training`.
     size_bytes : int, optional
         Bytes of the model's files.
     seed : int
@@ -56,8 +56,8 @@ def report_page(
     vectors = model.label_vectors() if supports(model, HasLabelVectors) else None
     subject = Subject(model, dataset, names, ranked, measures, vectors, training, rng)
     main = element("main")
-    reasons: list[Part] = []
-    links: list[Part] = []
+    reasons: list[Content] = []
+    links: list[Content] = []
     for group in SECTIONS:
         found = []
         for name, title, make in group:
@@ -79,7 +79,7 @@ def report_page(
     return "<!doctype html>\n" + rendered(element("html", head, body, lang="en")) + "\n"
 
 
-def _section(name: str, title: str, *parts: Part, **attributes: object) -> Element:
+def _section(name: str, title: str, *parts: Content, **attributes: object) -> Element:
     heading = element("h2", title, id=f"{name}-title")
     return element("section", heading, *parts, **attributes, aria_labelledby=f"{name}-title")
 
@@ -89,7 +89,8 @@ def _head(title: str) -> Element:
     # Nothing from elsewhere, and of what is inside only our own style and script: names of
     # labels and texts can hold anything.
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        f"default-src 'none'; style-src '{_policy_hash(style)}'; "
+        f"script-src '{_policy_hash(script)}'; "
         "base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
@@ -106,7 +107,7 @@ def _head(title: str) -> Element:
 
 
 def _header(
-    subject: Subject, model_name: str, data_name: str, size_bytes: int | None, links: list[Part]
+    subject: Subject, model_name: str, data_name: str, size_bytes: int | None, links: list[Content]
 ) -> Element:
     date = datetime.now().astimezone()
     lead = element("p", class_="quiet")
@@ -157,5 +158,5 @@ def _own(name: str) -> str:
     return "\n" + (files("labelry.report") / "page" / name).read_text("utf-8")
 
 
-def _hash(text: str) -> str:
+def _policy_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -19,8 +19,8 @@ from labelry.report import figures
 from labelry.report.examples import Example, examples, marked, strong
 from labelry.report.label_map import LabelMap, label_map
 from labelry.report.map_figure import map_figure
-from labelry.report.markup import Element, Part, add, element, isolated, shortened, table
-from labelry.report.measures import CONFIDENCE, CUTOFFS, RESAMPLES, Measures, Ranked, spectrum
+from labelry.report.markup import Content, Element, add, element, isolated, shortened, table
+from labelry.report.measures import CONFIDENCE, CUTOFFS, RESAMPLES, Measures, Ranked, label_spectrum
 from labelry.report.mistakes import FEWEST_ROWS, LabelScore, confusions, extremes
 from labelry.report.shown_labels import ShownLabels
 from labelry.tagging.explanation import Explanation
@@ -50,7 +50,7 @@ class Subject(NamedTuple):
     rng: np.random.Generator
 
 
-def headline(subject: Subject) -> list[Part]:
+def headline(subject: Subject) -> list[Content]:
     """Return the few numbers that matter most."""
     values, intervals = subject.measures.values, subject.measures.intervals
     shown = {
@@ -77,7 +77,7 @@ def headline(subject: Subject) -> list[Part]:
     return [found]
 
 
-def accuracy(subject: Subject) -> list[Part]:
+def accuracy(subject: Subject) -> list[Content]:
     values, intervals = subject.measures.values, subject.measures.intervals
     sure = table(
         f"In percent. Intervals: {CONFIDENCE} % by the bootstrap over rows, {RESAMPLES:,} samples.",
@@ -106,15 +106,15 @@ def accuracy(subject: Subject) -> list[Part]:
     return [note, element("div", sure, others, class_="pair")]
 
 
-def by_cutoff(subject: Subject) -> list[Part]:
+def by_cutoff(subject: Subject) -> list[Content]:
     if subject.names.n_known < 2:
         raise LeftOut("the model knows one label only")
     note = _quiet("More labels a row: more of the right ones are found, more of them are wrong.")
-    chart = figures.by_cutoff(subject.measures.curve)
+    chart = figures.cutoff_chart(subject.measures.curve)
     return [note, element("figure", chart)]
 
 
-def by_frequency(subject: Subject) -> list[Part]:
+def by_frequency(subject: Subject) -> list[Content]:
     truth = subject.ranked.truth
     bins = frequency_bins(subject.model.label_counts_, n_labels=truth.n_labels)
     of_model = np.bincount(bins[: subject.names.n_known], minlength=len(BIN_NAMES))
@@ -129,12 +129,12 @@ def by_frequency(subject: Subject) -> list[Part]:
         "Share of the right labels found among the best 1, 3 and 5, by how often a label was seen."
     )
     head = ["Rows in training", "Labels", "True here", *(f"R@{k}" for k in CUTOFFS)]
-    figure = element("figure", figures.by_frequency(found))
+    figure = element("figure", figures.frequency_chart(found))
     numbers = table("In percent.", head, rows, numbers=range(1, 6))
     return [note, figure, numbers]
 
 
-def calibration(subject: Subject) -> list[Part]:
+def calibration(subject: Subject) -> list[Content]:
     totals = subject.measures.calibration
     if totals is None:
         raise LeftOut(f"the scores of {subject.model.system} are no probabilities here")
@@ -146,12 +146,12 @@ def calibration(subject: Subject) -> list[Part]:
         "dashed line probabilities are what they say; the mean distance (ECE) is "
         f"{error:.2f} points. Larger dots: more predictions."
     )
-    figure = element("figure", figures.calibration(totals))
+    figure = element("figure", figures.calibration_chart(totals))
     return [note, figure]
 
 
-def embedding(subject: Subject) -> list[Part]:
-    found = spectrum(subject.model, subject.vectors)
+def embedding(subject: Subject) -> list[Content]:
+    found = label_spectrum(subject.model, subject.vectors)
     if found is None or not (found[0] > 0).any():
         raise LeftOut(f"{subject.model.system} has no label embedding")
     values, what = found
@@ -159,11 +159,11 @@ def embedding(subject: Subject) -> list[Part]:
         f"{what}s of the label embedding, largest first. Where the curve is still high at its "
         "end, more dimensions may help."
     )
-    figure = element("figure", figures.spectrum(values, what))
+    figure = element("figure", figures.spectrum_chart(values, what))
     return [note, figure]
 
 
-def map_of_labels(subject: Subject) -> list[Part]:
+def map_of_labels(subject: Subject) -> list[Content]:
     names, counts = subject.names, subject.model.label_counts_
     if subject.vectors is None:
         raise LeftOut(f"{subject.model.system} has no label vectors")
@@ -203,7 +203,7 @@ def _legend(found: LabelMap, names: list[str]) -> Element:
     return legend
 
 
-def confused(subject: Subject) -> list[Part]:
+def confused(subject: Subject) -> list[Content]:
     names = subject.names
     found = confusions(subject.ranked.truth, names.n_known, _PAIRS)
     if not found:
@@ -212,7 +212,7 @@ def confused(subject: Subject) -> list[Part]:
         "The best R predictions of a row with R right labels count. Each right label that is "
         "missed is paired with the wrong label that is ranked highest."
     )
-    rows: list[list[Part]] = [
+    rows: list[list[Content]] = [
         [
             names.shown(pair.true),
             names.shown(pair.predicted),
@@ -228,13 +228,13 @@ def confused(subject: Subject) -> list[Part]:
     return [note, found_table]
 
 
-def best_and_worst(subject: Subject) -> list[Part]:
+def best_and_worst(subject: Subject) -> list[Content]:
     names, counts = subject.names, subject.model.label_counts_
     best, worst, of = extremes(subject.ranked.truth, names.n_known, _EXTREMES)
     if not best:
         raise LeftOut(f"fewer than two labels have {FEWEST_ROWS} rows here")
 
-    def cells(score: LabelScore) -> list[Part]:
+    def cells(score: LabelScore) -> list[Content]:
         percents = (f"{100 * share:.0f}" for share in (score.f1, score.precision, score.recall))
         return [names.shown(score.label), *percents, f"{score.rows:,}", f"{counts[score.label]:,}"]
 
@@ -250,7 +250,7 @@ def best_and_worst(subject: Subject) -> list[Part]:
     return [note, *tables]
 
 
-def shown_examples(subject: Subject) -> list[Part]:
+def shown_examples(subject: Subject) -> list[Content]:
     found = examples(subject.model, subject.dataset, subject.ranked, subject.rng)
     if not found:
         raise LeftOut("no row has a label")
@@ -262,16 +262,16 @@ def shown_examples(subject: Subject) -> list[Part]:
         note += "Marked: words that speak for the first label; wavy: against it."
     else:
         note += f"A {subject.model.system} model does not explain itself, so no words are marked."
-    cards = [_example(subject, example) for example in found]
+    cards = [_example_card(subject, example) for example in found]
     return [_quiet(note), element("div", *cards, class_="examples")]
 
 
-def _example(subject: Subject, example: Example) -> Element:
+def _example_card(subject: Subject, example: Example) -> Element:
     names, why = subject.names, example.explanation
     card = element("article", element("h3", f"Row {example.row:,}: {example.kind}"), class_="card")
     if example.text is not None:
         text = shortened(example.text, _TEXT)
-        parts: list[Part] = [text]
+        parts: list[Content] = [text]
         if why is not None:
             spans = marked(text, why)
             parts = [element("mark", part, class_=kind) if kind else part for part, kind in spans]
@@ -332,14 +332,14 @@ def _listed(lead: str, items: Sequence[Element]) -> Element:
     return add(found, f"; and {more:,} more") if more > 0 else found
 
 
-def training(subject: Subject) -> list[Part]:
+def training(subject: Subject) -> list[Content]:
     record = subject.training
     if record is None:
         raise LeftOut("the model has no record of its training; labelry train makes one")
     if "damaged" in record:
         raise LeftOut(record["damaged"])
     longest = max([p["seconds"] for p in record["phases"]] or [0]) or 1
-    rows: list[list[Part]] = []
+    rows: list[list[Content]] = []
     for p in record["phases"]:
         often = f" ({p['times']} times)" if p["times"] > 1 else ""
         rise = human(p["rise_bytes"]) if p["rise_bytes"] else "–"
@@ -371,7 +371,7 @@ def _percent(value: float, digits: int = 1) -> str:
 
 
 # Id, title and function, in the order of the page; those of an inner tuple stand side by side.
-SECTIONS: tuple[tuple[tuple[str, str, Callable[[Subject], list[Part]]], ...], ...] = (
+SECTIONS: tuple[tuple[tuple[str, str, Callable[[Subject], list[Content]]], ...], ...] = (
     (("headline", "In short", headline),),
     (("accuracy", "Accuracy", accuracy),),
     (

@@ -42,13 +42,13 @@ from labelry._version import __version__
 from labelry.errors import ModelError
 from labelry.linalg import parallel
 from labelry.progress import current_record
-from labelry.storage.replacing import backup, place, read_stable, staged, sync, write
+from labelry.storage.replacing import backup, place, read_stable, staged, sync, write_synced
 from labelry.storage.sealed import (
     DTYPES,
     MOST_HEADER,
-    decode,
+    decode_json,
     decode_layout,
-    encode,
+    encode_json,
     map_file,
     plain_size,
     read_sealed,
@@ -141,9 +141,9 @@ def save(
     """
     target = Path(os.path.realpath(path))
     names = None if label_names is None else _plain_names(label_names)
-    contents = {STATE: encode(dict(state), "state")}
+    contents = {STATE: encode_json(dict(state), "state")}
     if names is not None:
-        contents[LABELS] = encode(names, "label_names")
+        contents[LABELS] = encode_json(names, "label_names")
     stored = {name: _storable(name, array) for name, array in arrays.items()}
     header = {
         "format": FORMAT,
@@ -153,12 +153,12 @@ def save(
         "parameters": dict(parameters),
         "n_labels": None if names is None else len(names),
     }
-    encode(header, "parameters")  # a bad parameter is reported before anything is written
+    encode_json(header, "parameters")  # a bad parameter is reported before anything is written
     try:
         check = partial(_check_free, force=force)
         with staged(target, check) as staging:
             if (record := current_record()) is not None:
-                write(staging / TRAINING, encode(record.as_dict(), TRAINING))
+                write_synced(staging / TRAINING, encode_json(record.as_dict(), TRAINING))
             _write_files(staging, header, contents, stored)
             place(staging, target, check)
     except (OSError, SafetensorError, UnicodeEncodeError) as error:
@@ -202,23 +202,23 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Describe a model without reading its arrays, state or label names.
 
     Files must be there in full length; their content is not checked (`load` does that). "training"
-    is there where it was recorded: see `training`; or ``{"damaged": why}``.
+    is there where it was recorded: see `read_training`; or ``{"damaged": why}``.
     """
     header, size = read_stable(path, _read_header)
     arrays = {
-        name: {"dtype": entry["dtype"], "shape": entry["shape"], "bytes": _n_bytes(entry)}
+        name: {"dtype": entry["dtype"], "shape": entry["shape"], "bytes": _array_bytes(entry)}
         for name, entry in header["arrays"].items()
     }
     top = ("format", "format_version", "labelry_version", "system", "parameters", "n_labels")
     found = {key: header[key] for key in top} | {"arrays": arrays, "size_bytes": size}
     try:
-        record = training(path)
+        record = read_training(path)
     except ModelError as error:
         record = {"damaged": str(error)}
     return found if record is None else found | {"training": record}
 
 
-def training(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+def read_training(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Return what the training of a model took, or None where it was not recorded.
 
     "seconds" in all, "peak_bytes" of memory, and "phases": a list of "name", "times", "seconds"
@@ -236,7 +236,7 @@ def training(path: str | os.PathLike[str]) -> dict[str, Any] | None:
         except FileNotFoundError:
             return None
         raw = (directory / TRAINING).read_bytes()
-        found = decode(raw, directory / TRAINING)
+        found = decode_json(raw, directory / TRAINING)
         if not _is_record(found):
             raise ModelError(f"{directory / TRAINING} is damaged: it is no record of a training")
         return found
@@ -303,7 +303,7 @@ def _write_files(
 ) -> None:
     files = {}
     for name, content in contents.items():
-        write(directory / name, content)
+        write_synced(directory / name, content)
         files[name] = {"bytes": len(content), "crc32": zlib.crc32(content)}
     save_file(arrays, directory / ARRAYS)
     # safetensors 0.8 ignores the umask and lets only the owner read what it writes.
@@ -318,7 +318,7 @@ def _write_files(
         name: {"dtype": array.dtype.name, "shape": list(array.shape), "crc32": sums[name]}
         for name, array in arrays.items()
     }
-    write(directory / MODEL, seal(header | {"arrays": table, "files": files}))
+    write_synced(directory / MODEL, seal(header | {"arrays": table, "files": files}))
     sync(directory)
 
 
@@ -382,7 +382,7 @@ def _is_record(value: Any) -> bool:
     )
 
 
-def _n_bytes(entry: dict[str, Any]) -> int:
+def _array_bytes(entry: dict[str, Any]) -> int:
     return math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize
 
 
@@ -403,7 +403,7 @@ def _read_json(directory: Path, name: str, header: dict[str, Any]) -> Any:
     raw = (directory / name).read_bytes()
     if zlib.crc32(raw) != header["files"][name]["crc32"]:
         raise ModelError(f"{directory / name} is damaged: its checksum differs")
-    value = decode(raw, directory / name)
+    value = decode_json(raw, directory / name)
     is_right = (
         isinstance(value, list)
         and len(value) == header["n_labels"]
@@ -427,7 +427,7 @@ def _map_arrays(path: Path, header: dict[str, Any]) -> dict[str, NDArray[Any]]:
     for name, entry in decode_layout(mapped[8:start], path):
         said = header["arrays"].get(name)
         # Arrays follow one another without gaps, the widest dtype first, so each is aligned.
-        begin, end = end, end + (_n_bytes(said) if said else 0)
+        begin, end = end, end + (_array_bytes(said) if said else 0)
         aligned = said is not None and begin % np.dtype(said["dtype"]).itemsize == 0
         if not aligned or entry != _layout_entry(said, begin - start) or end > len(mapped):
             raise ModelError(f"{path} and {MODEL} disagree on array {name!r}")
@@ -440,7 +440,7 @@ def _map_arrays(path: Path, header: dict[str, Any]) -> dict[str, NDArray[Any]]:
 def _layout_entry(said: dict[str, Any], begin: int) -> dict[str, Any]:
     """Return what a safetensors header says of an array that begins at `begin`."""
     code = next(code for code, dtype in DTYPES.items() if dtype == said["dtype"])
-    offsets = [begin, begin + _n_bytes(said)]
+    offsets = [begin, begin + _array_bytes(said)]
     return {"dtype": code, "shape": said["shape"], "data_offsets": offsets}
 
 
@@ -464,7 +464,7 @@ def _check_free(target: Path, force: bool) -> None:
     header = None
     if MODEL in names:
         with suppress(ModelError):
-            header = decode((target / MODEL).read_bytes(), target / MODEL)
+            header = decode_json((target / MODEL).read_bytes(), target / MODEL)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelError(f"{target} is not a labelry model and is not replaced: remove it first")
     foreign = sorted(names - {MODEL, STATE, LABELS, ARRAYS, TRAINING})

@@ -33,7 +33,7 @@ T = TypeVar("T")
 Check = Callable[[Path], None]  # raises unless what is there may be replaced
 
 
-def write(path: Path, content: bytes) -> None:
+def write_synced(path: Path, content: bytes) -> None:
     """Write a new file, and see it on the disk."""
     with open(path, "xb") as file:
         file.write(content)

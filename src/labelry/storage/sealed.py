@@ -26,7 +26,7 @@ DTYPES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 DTYPES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
 
 
-def encode(value: object, what: str) -> bytes:
+def encode_json(value: object, what: str) -> bytes:
     """Strict JSON in ASCII, items on lines of their own; the same value gives the same bytes."""
     try:
         _check_keys(value)
@@ -50,7 +50,7 @@ def _check_keys(value: object) -> None:
 
 def seal(header: dict[str, Any]) -> bytes:
     """Encode a header with, last, its checksum; `read_sealed` gives it back."""
-    return encode(header | {"crc32": zlib.crc32(encode(header, "a header"))}, "a header")
+    return encode_json(header | {"crc32": zlib.crc32(encode_json(header, "a header"))}, "a header")
 
 
 def read_sealed(file: Path, format: str, version: int, kind: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def read_sealed(file: Path, format: str, version: int, kind: str) -> dict[str, A
         raw = file.read_bytes()
     except FileNotFoundError as error:
         raise ModelError(f"{directory} is not {kind}: it has no {file.name}") from error
-    header = decode(raw, file)
+    header = decode_json(raw, file)
     if not isinstance(header, dict) or header.get("format") != format:
         raise ModelError(f"{directory} is not {kind}: its {file.name} is of something else")
     found = header.get("format_version")
@@ -99,7 +99,7 @@ def plain_size(file: Path, most: int | None = None) -> int:
     return found.st_size
 
 
-def decode(raw: bytes, path: Path) -> Any:
+def decode_json(raw: bytes, path: Path) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:

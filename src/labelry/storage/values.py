@@ -42,7 +42,7 @@ from labelry import memory
 from labelry.checks import INTEGERS, StoredCheck, is_among
 from labelry.errors import ModelError
 
-Arrays = dict[str, NDArray[Any]]
+NamedArrays = dict[str, NDArray[Any]]
 
 _KIND = "is"  # key that says what a JSON object stands for
 _ALSO = {(int, float), (list, tuple)}  # of what type JSON is, and what it stands for too
@@ -86,7 +86,7 @@ class Sizes:
 # ---- writing -----------------------------------------------------------------------------------
 
 
-def pack(value: Any, name: str, arrays: Arrays) -> Any:
+def pack(value: Any, name: str, arrays: NamedArrays) -> Any:
     """Return plain JSON for `value`; its arrays are put into `arrays` under `name`."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -108,7 +108,9 @@ def pack(value: Any, name: str, arrays: Arrays) -> Any:
         arrays |= {f"{name}.{key}": array for key, array in own.items()}
         return {_KIND: type(value).__name__, "state": state, "arrays": list(own)}
     if _has_fields(value):
-        parts = {key: pack(getattr(value, key), f"{name}.{key}", arrays) for key in _names(value)}
+        parts = {
+            key: pack(getattr(value, key), f"{name}.{key}", arrays) for key in _field_names(value)
+        }
         return {_KIND: type(value).__name__} | parts
     if isinstance(value, list | tuple):
         if all(type(item) is str for item in value):  # one leaf: a vocabulary may be long
@@ -122,7 +124,7 @@ def _has_fields(value: Any) -> bool:
     return dataclasses.is_dataclass(value) or hasattr(value, "_fields")
 
 
-def _names(value: Any) -> list[str]:
+def _field_names(value: Any) -> list[str]:
     return list(getattr(value, "_fields", ())) or [each.name for each in dataclasses.fields(value)]
 
 
@@ -222,7 +224,7 @@ def _options(hint: Any) -> Options:
 def _fields(cls: Any) -> dict[str, Options]:
     """Return what the fields of a dataclass or a named tuple may hold."""
     hints = get_type_hints(cls, include_extras=True)
-    return {name: _options(hints[name]) for name in _names(cls)}
+    return {name: _options(hints[name]) for name in _field_names(cls)}
 
 
 class _Reader:
@@ -238,7 +240,7 @@ class _Reader:
         for option in options:
             if option.takes(value):
                 return self._read_plain(option, value, name, sizes)
-        raise ValueError(f"{name} must not be {_short(value)}")
+        raise ValueError(f"{name} must not be {_shortened_repr(value)}")
 
     def _read_plain(self, option: _Option, value: Any, name: str, sizes: dict[str, int]) -> Any:
         kind, arguments = option.kind, option.arguments
@@ -271,14 +273,14 @@ class _Reader:
             if array.dtype.name not in dtypes:
                 raise ValueError(f"{name} must be {' or '.join(dtypes)}, got {array.dtype}")
             option = next(option for option in options if array.dtype.name in option.dtypes)
-            _check_shape(option, array.shape, name, sizes)
+            _check_array_shape(option, array.shape, name, sizes)
             return array
         for option in options:
             if kind == "csr" and option.kind is csr_array:
                 return self._csr(option, value["shape"], name, sizes)
             if kind == "strings" and "strings" in option.dtypes:
                 found = text_array(value["values"], value["dtype"])
-                _check_shape(option, found.shape, name, sizes)
+                _check_array_shape(option, found.shape, name, sizes)
                 return found
             if hasattr(option.kind, "from_state") and kind == option.kind.__name__:
                 own = {key: self.arrays[f"{name}.{key}"] for key in value["arrays"]}
@@ -301,7 +303,7 @@ class _Reader:
         fields = _fields(option.kind)
         if set(value) != {_KIND, *fields}:
             raise ValueError(
-                f"{name} must have the fields {', '.join(fields)}; got {_short(value)}"
+                f"{name} must have the fields {', '.join(fields)}; got {_shortened_repr(value)}"
             )
         found = {}
         for key, options in fields.items():
@@ -323,7 +325,7 @@ class _Reader:
         n_rows, n_columns = shape
         for size in (n_rows, n_columns):
             self.check.whole(f"{name}.shape", size)
-        _check_shape(option, (n_rows, n_columns), name, sizes)
+        _check_array_shape(option, (n_rows, n_columns), name, sizes)
         # Before scipy looks at them: a shape that is not theirs may cost any memory.
         self.check.array(f"{name}.data", data, data.size)
         self.check.pointers(f"{name}.indptr", indptr, n_rows, data.size)
@@ -339,14 +341,20 @@ class _Reader:
         dtype = value.dtype.name
         for mark in chain.from_iterable(option.marks for option in options if option.dtypes):
             if isinstance(mark, Indices):
-                flat, end = value.reshape(-1), _known(mark.below, name, sizes)
+                flat, end = value.reshape(-1), _known_size(mark.below, name, sizes)
                 self.check.indices(name, flat, value.size, end, least=mark.least, dtype=dtype)
             elif isinstance(mark, Pointers):
-                size, end, step = len(value) - 1, _known(mark.end, name, sizes), mark.least_step
+                size, end, step = (
+                    len(value) - 1,
+                    _known_size(mark.end, name, sizes),
+                    mark.least_step,
+                )
                 self.check.pointers(name, value, size, end, least_step=step, dtype=dtype)
 
 
-def _check_shape(option: _Option, shape: tuple[int, ...], name: str, sizes: dict[str, int]) -> None:
+def _check_array_shape(
+    option: _Option, shape: tuple[int, ...], name: str, sizes: dict[str, int]
+) -> None:
     """Compare a shape with the declared one; names of sizes that are new are bound."""
     declared = option.shape
     if not declared:
@@ -375,14 +383,14 @@ def _size(declared: str) -> tuple[str, int]:
     return found[1], int(found[2] or 0)
 
 
-def _known(declared: str, where: str, sizes: dict[str, int]) -> int:
+def _known_size(declared: str, where: str, sizes: dict[str, int]) -> int:
     base, more = _size(declared)
     if base not in sizes:
         raise TypeError(f"{where} is declared by {base}, which no field has")
     return sizes[base] + more
 
 
-def _short(value: Any) -> str:
+def _shortened_repr(value: Any) -> str:
     return f"{value!r}"[:80]
 
 

@@ -15,8 +15,8 @@ from labelry.trees.hierarchy import Edges, hierarchy_tree
 from labelry.trees.learn import balanced_tree, random_tree, spectral_tree
 from labelry.trees.structure import Tree
 
-Learner = Literal["rembrandt", "confusion", "random"]
-TreeChoice: TypeAlias = Learner | Tree | Edges
+TreeLearner = Literal["rembrandt", "confusion", "random"]
+TreeChoice: TypeAlias = TreeLearner | Tree | Edges
 
 _EMBEDDING_DIM = 100  # of the label vectors that "rembrandt" clusters
 _BALANCE = 10.0  # most that sizes of sibling sets differ by; equal sizes tear clusters apart

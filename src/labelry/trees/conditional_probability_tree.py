@@ -62,14 +62,14 @@ def fit_conditional_probability_tree(
     """Grow a tree in one pass over the rows, and train its regressors to convergence."""
     X, Y = in_memory(rows, "conditional-probability-tree")
     X = scaled(X, settings.normalize)
-    tree = grow_tree(X, Y, settings.balance, rng)
+    tree = grow_label_tree(X, Y, settings.balance, rng)
     options = {"loss": "logistic", "C": settings.C, "n_jobs": rows.n_jobs}
     weights = train_independent(X, Y, tree, rng=rng, **options)
     fixed = (rows.n_features, settings.beam_width, settings.normalize)
     return ConditionalProbabilities(tree, weights, *fixed)
 
 
-def grow_tree(X: Matrix, Y: csr_array, balance: float, rng: np.random.Generator) -> Tree:
+def grow_label_tree(X: Matrix, Y: csr_array, balance: float, rng: np.random.Generator) -> Tree:
     """Grow a tree in one pass over the examples, in random order.
 
     Labels without rows come last, and go where there are fewest leaves.
@@ -86,7 +86,7 @@ def grow_tree(X: Matrix, Y: csr_array, balance: float, rng: np.random.Generator)
     parent = np.full(len(children), -1, dtype=np.int32)
     label = np.full(len(children), -1, dtype=np.int32)
     table = np.zeros(1 << _TABLE_BITS, dtype=np.float32)
-    _grow(*as_csr(X), rows, labels, balance, table, children, parent, label)
+    _grow_nodes(*as_csr(X), rows, labels, balance, table, children, parent, label)
     return Tree.from_parents(parent, label, n_labels)
 
 
@@ -105,7 +105,7 @@ def _probability(indices: Ints, data: F32, p0: int, p1: int, table: F32, node: i
 
 
 @njit(nogil=True, cache=True)
-def _grow(
+def _grow_nodes(
     indptr: Ints,
     indices: Ints,
     data: F32,

@@ -22,7 +22,7 @@ def to_json(tree: Tree, names: Sequence[object] | None = None) -> str:
     >>> to_json(Tree.from_parents([-1, 0, 0], [-1, 0, 1], 2), ["hip", "knee"])
     '{"children": [{"label": 0, "name": "hip"}, {"label": 1, "name": "knee"}]}'
     """
-    texts = _texts(tree, names)
+    texts = _label_texts(tree, names)
 
     def leaf(y: int) -> dict[str, Any]:
         return {"label": y} if names is None else {"label": y, "name": texts[y]}
@@ -68,7 +68,7 @@ def to_newick(tree: Tree, names: Sequence[object] | None = None) -> str:
     >>> to_newick(Tree.from_parents([-1, 0, 0], [-1, 0, 1], 2), ["hip", "left knee"])
     "(hip,'left knee');"
     """
-    texts = [_newick_name(text) for text in _texts(tree, names)]
+    texts = [_newick_name(text) for text in _label_texts(tree, names)]
     return _fold(tree, texts.__getitem__, lambda children: f"({','.join(children)})") + ";"
 
 
@@ -79,7 +79,7 @@ def to_graphviz(
 
     Levels more than `max_depth` below the root are left out.
     """
-    texts = _texts(tree, names)
+    texts = _label_texts(tree, names)
     parent, below = tree.parent.tolist(), tree.n_leaves_below.tolist()
     lines = ["digraph tree {", "  rankdir=LR;", "  node [shape=box];"]
     for s in range(_n_shown(tree, max_depth)):
@@ -126,7 +126,7 @@ def outline(
     n_names: int = 4,
 ) -> list[tuple[int, int, str]]:
     """Return the lines of `text_outline`: number, depth and text of each node, depth first."""
-    texts = _texts(tree, names)
+    texts = _label_texts(tree, names)
     frequency = np.zeros(tree.n_labels) if counts is None else np.asarray(counts)
     if frequency.shape != (tree.n_labels,):
         raise ValueError(f"counts must have shape ({tree.n_labels},); got {frequency.shape}")
@@ -143,7 +143,7 @@ def outline(
     return [(s, depth[s], line(s)) for s in _depth_first(tree, n)]
 
 
-def _texts(tree: Tree, names: Sequence[object] | None) -> list[str]:
+def _label_texts(tree: Tree, names: Sequence[object] | None) -> list[str]:
     if names is None:
         return [str(y) for y in range(tree.n_labels)]
     if len(names) != tree.n_labels:

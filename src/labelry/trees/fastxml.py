@@ -115,7 +115,7 @@ def fit_fastxml(rows: Rows, settings: FastXMLSettings, rng: np.random.Generator)
     tasks = ((data, leaf_size, settings.C, own) for own in rng.spawn(settings.n_trees))
     trees, members = [], []
     with phase("growing trees", settings.n_trees, "trees") as advance:
-        for tree, rows_of in stream(grow_tree, tasks, rows.n_jobs):
+        for tree, rows_of in stream(grow_row_tree, tasks, rows.n_jobs):
             trees.append(tree)
             members.append(rows_of)
             advance(1)
@@ -144,7 +144,7 @@ def training_rows(X: Matrix, Y: csr_array) -> TrainingRows:
     return TrainingRows(as_csr(X), (y_indptr, y_indices), ideal, X.shape[1], Y.shape[1])
 
 
-def grow_tree(
+def grow_row_tree(
     data: TrainingRows, max_leaf_size: int, C: float, rng: np.random.Generator
 ) -> tuple[RowForest, csr_array]:
     """Grow one tree, from random sides at each node.

@@ -18,12 +18,12 @@ from labelry.metrics import precision_at_k
 from labelry.parameters import OneOf, param, settings
 from labelry.trees.choice import TreeChoice, TreeSearchSettings, choose_tree
 from labelry.trees.node_predictors import NodePredictors, column_scaling, scaled
-from labelry.trees.search import Link, beam_search
+from labelry.trees.search import NodeLink, beam_search
 from labelry.trees.structure import Tree
 from labelry.trees.train import train_independent, train_tree_loss
 from labelry.trees.weights import NodeWeights
 
-Training = Literal["tree-loss", "siblings", "independent"]
+NodeTraining = Literal["tree-loss", "siblings", "independent"]
 
 _HELD_OUT = 0.1  # largest share of the rows in the validation split; not tuned
 _MOST_HELD_OUT = 5000  # rows in the validation split, at most; not tuned
@@ -47,7 +47,7 @@ class LabelTreeSettings(TreeSearchSettings):
         "a taxonomy: a list of (parent, child).",
         tune=OneOf(("rembrandt", "confusion")),
     )
-    training: Training = param(
+    training: NodeTraining = param(
         default="tree-loss",
         help='How nodes are trained. "independent" trains each node by itself against all rows '
         '(relaxation 1), "siblings" on the rows that reach its parent. "tree-loss" continues from '
@@ -80,12 +80,12 @@ class LabelTreeSettings(TreeSearchSettings):
             )
 
 
-class _Descent(NamedTuple):
+class _TreeLossPlan(NamedTuple):
     """How to minimise the tree loss, and what to make of the scores."""
 
     step: float
     n_epochs: int
-    link: Link = "softmax"
+    link: NodeLink = "softmax"
     sharpness: float = 1.0
 
 
@@ -122,14 +122,17 @@ def _choose_descent(
     settings: LabelTreeSettings,
     regularization: float,
     **options: Any,
-) -> _Descent:
+) -> _TreeLossPlan:
     """Choose how to train on all rows: by a validation split, where there are enough rows."""
     train, held_out = split_rows(Y, options["rng"])
     if not len(held_out):
-        return _Descent(_STEPS[0], settings.max_epochs)
+        return _TreeLossPlan(_STEPS[0], settings.max_epochs)
 
     def accuracy(
-        weights: NodeWeights, link: Link = "softmax", sharpness: float = 1.0, beam_width: int = 1
+        weights: NodeWeights,
+        link: NodeLink = "softmax",
+        sharpness: float = 1.0,
+        beam_width: int = 1,
     ) -> float:
         how: dict[str, Any] = {"link": link, "sharpness": sharpness, "beam_width": beam_width}
         best = beam_search(tree, weights, X[held_out], 1, **how, n_jobs=options["n_jobs"])[0]
@@ -143,10 +146,10 @@ def _choose_descent(
         for step in _STEPS
     ]
     best = max(range(len(found)), key=lambda i: found[i].score)
-    links: list[tuple[Link, float]] = [*(("softmax", s) for s in _SHARPNESS), ("sigmoid", 1.0)]
+    links: list[tuple[NodeLink, float]] = [*(("softmax", s) for s in _SHARPNESS), ("sigmoid", 1.0)]
     weights, width = found[best].weights, settings.beam_width
     link, sharpness = max(links, key=lambda how: accuracy(weights, how[0], how[1], width))
-    return _Descent(_STEPS[best], found[best].n_epochs, link, sharpness)
+    return _TreeLossPlan(_STEPS[best], found[best].n_epochs, link, sharpness)
 
 
 def split_rows(Y: csr_array, rng: np.random.Generator) -> tuple[Ints, Ints]:

@@ -43,7 +43,7 @@ def random_tree(
     def split(sets: Sets, n_parts: I64) -> Sets:
         return Sets(sets.members, even_cuts(sets, n_parts))
 
-    return _grow(shuffled, split, branching, depth, max_leaf_size)
+    return _grow_levels(shuffled, split, branching, depth, max_leaf_size)
 
 
 def balanced_tree(
@@ -96,7 +96,7 @@ def balanced_tree(
     def split(sets: Sets, n_parts: I64) -> Sets:
         return split_sets(rows, sets, n_parts, balance=balance, rng=rng, n_jobs=jobs)
 
-    tree = _grow(np.arange(rows.shape[0]), split, branching, depth, max_leaf_size)
+    tree = _grow_levels(np.arange(rows.shape[0]), split, branching, depth, max_leaf_size)
     return _joint(tree, rows, copies, jobs) if copies else tree
 
 
@@ -138,15 +138,15 @@ def spectral_tree(
         # NJW, steps 4-6: rows of unit length, then k-means
         return split_sets(scaled_rows(V), sets, n_parts, balance=balance, rng=rng, n_jobs=jobs)
 
-    return _grow(np.arange(len(V)), split, branching, depth, max_leaf_size)
+    return _grow_levels(np.arange(len(V)), split, branching, depth, max_leaf_size)
 
 
-def _grow(
+def _grow_levels(
     labels: I64, split: Split, branching: int, depth: int | None, max_leaf_size: int | None
 ) -> Tree:
     """Cut sets of labels level by level, until they are small or the tree is deep enough."""
     limit = branching if max_leaf_size is None else max_leaf_size
-    _check_shape(len(labels), branching, depth, limit)
+    _check_tree_shape(len(labels), branching, depth, limit)
     sets = Sets(labels.astype(np.int32), np.array([0, len(labels)]))
     nodes = np.zeros(1, dtype=np.int64)  # node of each set
     parents, of_label = [np.array([-1])], [np.array([-1])]
@@ -230,7 +230,7 @@ def _check_balance(balance: float) -> None:
         raise ValueError(f"balance must be at least 1; got {balance}")
 
 
-def _check_shape(n_labels: int, branching: int, depth: int | None, max_leaf_size: int) -> None:
+def _check_tree_shape(n_labels: int, branching: int, depth: int | None, max_leaf_size: int) -> None:
     if n_labels < 1:
         raise ValueError(f"a tree must have at least 1 label; got {n_labels}")
     if branching < 2:

@@ -339,7 +339,7 @@ def _one_tree(
         choice: Any = settings.tree  # not "centroids"
         return choose_tree(choice, rows, branching=branching, depth=depth, rng=rng)
     one = settings.n_trees == 1 and depth > 1
-    alone = _alone(rows, branching ** (depth - 1)) if one else None
+    alone = _labels_alone(rows, branching ** (depth - 1)) if one else None
     shape: dict[str, Any] = {"branching": branching, "depth": depth, "copies": settings.copies}
     return shallow_tree(V, **shape, alone=alone, rng=rng, n_jobs=n_jobs)
 
@@ -352,7 +352,7 @@ def _default_branching(n_labels: int, depth: int) -> int:
     return max(2, even if depth != 2 else min(even, max(_ONE_BYTE, 2 * n_labels // _ONE_BYTE)))
 
 
-def _alone(rows: Rows, n_clusters: int) -> Bools:
+def _labels_alone(rows: Rows, n_clusters: int) -> Bools:
     """Return the labels (n_labels,) of so many rows that they are better in no cluster."""
     # In a cluster of m labels, the rows of each are losses of m classifiers.
     return rows.label_counts() * min(rows.n_labels / n_clusters, _RARE) >= rows.n_rows

@@ -29,14 +29,14 @@ from scipy.sparse import csr_array, issparse
 from labelry.arrays import F32, I32, Bools, Ints
 from labelry.linalg import dual_descent
 from labelry.linalg.block_descent import Group, train_by_blocks
-from labelry.linalg.dual_descent import Loss, Problem, begun, bounds_of_blocks, descend_blocks
+from labelry.linalg.dual_descent import LaneProblem, Loss, block_bounds, descend_blocks, new_sweeps
 from labelry.linalg.lanes import LANES, aligned_lanes
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import spans, stream
 from labelry.linalg.rows import Block, Parts, Rows, StreamedRows
 from labelry.progress import phase
 from labelry.trees.sparse_search import SHARPNESS
-from labelry.trees.sparse_weights import Chunk, PackedWeights, join_chunks, pack_chunk
+from labelry.trees.sparse_weights import PackedChunk, PackedWeights, join_chunks, pack_chunk
 from labelry.trees.structure import Tree
 from labelry.trees.train import reach
 
@@ -107,7 +107,7 @@ def train_linear(
     if again is not None:
         chosen = again.chosen
         bias[~chosen] = again.weights.bias[~chosen]
-    chunks: dict[int, Chunk] = {}
+    chunks: dict[int, PackedChunk] = {}
     parts: list[_Part] = []
     plan = _Plan(tree, len(roots), int(roots[-1]), chosen, how)
     trainer: _Trainer | _StreamedTrainer
@@ -127,7 +127,7 @@ def train_linear(
                 first = tree.first_child[part.node]
                 stay = [] if again is None else [again.entries(tree, part.node)]
                 new = [(p.feature, p.child, share[first + p.child] * p.weight) for p in parts]
-                chunks[part.node] = pack_chunk(*_joined([*stay, *new]), rows.n_features)
+                chunks[part.node] = pack_chunk(*_join_entries([*stay, *new]), rows.n_features)
                 parts = []
                 advance(1)
     if again is not None:
@@ -357,7 +357,7 @@ def _train_by_blocks(
         mine = slice(starts[group], starts[group] + LANES)
         found[group] = large_weights(W * scale, np.float32(plan.how.prune), features, places[mine])
         bias[mine] = W[-1, : len(places[mine])] * scale
-    entries = _joined([found[group] for group in sorted(found)])
+    entries = _join_entries([found[group] for group in sorted(found)])
     return _Part(*entries, children, bias, node, last)
 
 
@@ -378,7 +378,7 @@ def _add_sizes(
     n_bytes += rows_of @ (8 * (n_features + 1))
 
 
-def _joined(parts: Sequence[Entries]) -> Entries:
+def _join_entries(parts: Sequence[Entries]) -> Entries:
     none = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
     feature, child, weight = zip(none, *parts, strict=True)
     return np.concatenate(feature), np.concatenate(child), np.concatenate(weight)
@@ -437,9 +437,9 @@ def train_children(
 
     The CSR arrays and `energy` are of the `rows` that reach the node, these in their order, and
     ``rows_of[rows_indptr[s] : rows_indptr[s + 1]]`` are the rows of node s. `start` is what the
-    dual variables of a row begin with, the rest as of `dual_descent.descend`.
+    dual variables of a row begin with, the rest as of `dual_descent.train_lanes`.
     """
-    bounds = bounds_of_blocks(indptr, 0, block)
+    bounds = block_bounds(indptr, 0, block)
     alpha = np.empty((rows.size, LANES), dtype=start.dtype)
     signs = np.empty((rows.size, LANES), dtype=np.int8)
     W = aligned_lanes(features.size + 1)
@@ -453,8 +453,8 @@ def train_children(
             s = group[lane]
             for i in np.searchsorted(rows, rows_of[rows_indptr[s] : rows_indptr[s + 1]]):
                 signs[i, lane] = 1
-        sweeps = begun(np.diff(bounds), max_sweeps, seed, rounds)
-        problem = Problem(indptr, indices, data, signs, energy, C, tolerance)
+        sweeps = new_sweeps(np.diff(bounds), max_sweeps, seed, rounds)
+        problem = LaneProblem(indptr, indices, data, signs, energy, C, tolerance)
         descend_blocks(sweeps, bounds, hinge, problem, alpha, W)
         W *= scale
         bias[begin : begin + LANES] = W[-1, : group.size]
@@ -462,15 +462,15 @@ def train_children(
         m = n + found[0].size
         if m > feature.size:
             more = max(2 * feature.size, m)
-            feature, child = _longer(feature, n, more), _longer(child, n, more)
-            weight = _longer(weight, n, more)
+            feature, child = _with_room(feature, n, more), _with_room(child, n, more)
+            weight = _with_room(weight, n, more)
         feature[n:m], child[n:m], weight[n:m] = found
         n = m
     return feature[:n].copy(), child[:n].copy(), weight[:n].copy(), bias
 
 
 @njit(nogil=True, cache=True)
-def _longer(values: NDArray[Any], n: int, size: int) -> NDArray[Any]:
+def _with_room(values: NDArray[Any], n: int, size: int) -> NDArray[Any]:
     """Return the first n values, with room for `size`."""
     more = np.empty(size, dtype=values.dtype)
     more[:n] = values[:n]

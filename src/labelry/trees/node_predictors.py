@@ -14,7 +14,7 @@ from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.parameters import Between, Settings, param, settings
 from labelry.ranking.ranker import Ranker
 from labelry.storage.values import AtLeast, Sizes
-from labelry.trees.search import Link, beam_search
+from labelry.trees.search import NodeLink, beam_search
 from labelry.trees.structure import Tree
 from labelry.trees.weights import NodeWeights
 
@@ -55,7 +55,7 @@ class NodePredictors(Ranker):
     n_features: int
     beam_width: Annotated[int, AtLeast(1)]
     normalize: bool
-    link: Link = "sigmoid"  # turns the scores of siblings into probabilities
+    link: NodeLink = "sigmoid"  # turns the scores of siblings into probabilities
     sharpness: float = 1.0  # factor on the scores of nodes before the link
     # How to scale dense rows; None: rows are scaled to unit length. Only with `normalize`.
     columns: ColumnScaling | None = None

@@ -21,7 +21,7 @@ from labelry.linalg.parallel import balanced_spans, run
 from labelry.trees.structure import Tree
 from labelry.trees.weights import NodeWeights, as_csr, frozen, score_children
 
-Link = Literal["softmax", "sigmoid"]
+NodeLink = Literal["softmax", "sigmoid"]
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _DENSE_ENTRIES = 1 << 22  # of dense rows that get column numbers at a time: 32 MB; not tuned
@@ -36,7 +36,7 @@ def beam_search(
     k: int,
     *,
     beam_width: int,
-    link: Link = "softmax",
+    link: NodeLink = "softmax",
     sharpness: float = 1.0,
     n_jobs: int = 1,
 ) -> tuple[I32, F32]:
@@ -50,10 +50,10 @@ def beam_search(
         raise ValueError(f"link must be softmax or sigmoid; got {link!r}")
     scorer = (NodeWeights(*frozen(*weights)), _NO_VECTORS)
     model = _model(tree, scorer, link == "softmax", sharpness, beam_width)
-    return best_labels(beam_rows, X, k, model, n_jobs)
+    return search_spans(beam_rows, X, k, model, n_jobs)
 
 
-def best_labels(
+def search_spans(
     kernel: Callable[..., None], X: Matrix, k: int, model: tuple[Any, ...], n_jobs: int
 ) -> tuple[I32, F32]:
     """Return labels and scores (n_rows, k) that a kernel fills in, a span of rows in each thread.
@@ -88,7 +88,7 @@ def beam_search_vectors(
     """
     Z, V = (np.ascontiguousarray(A, dtype=np.float32) for A in (Z, node_vectors))
     model = _model(tree, (None, V), True, sharpness, beam_width)
-    return best_labels(beam_rows, Z, k, model, n_jobs)
+    return search_spans(beam_rows, Z, k, model, n_jobs)
 
 
 def _model(

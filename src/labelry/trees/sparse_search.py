@@ -8,7 +8,7 @@ from numba import njit
 from labelry.arrays import F32, I32, I64, Ints
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.prefetch import prefetch
-from labelry.trees.search import best_labels, push, push_once, sort, worse
+from labelry.trees.search import push, push_once, search_spans, sort, worse
 from labelry.trees.sparse_weights import PackedWeights, bucket_of, find_entries, mixed_number
 from labelry.trees.structure import Tree
 from labelry.trees.weights import frozen
@@ -45,7 +45,7 @@ def search_forest(
     """
     shape = frozen(tree.first_child, tree.label, roots)
     model = (*shape, weights.read_only(), int(min(beam_width, tree.n_nodes)))
-    return best_labels(search_rows, X, k, model, n_jobs)
+    return search_spans(search_rows, X, k, model, n_jobs)
 
 
 @njit(nogil=True, cache=True)
@@ -265,7 +265,7 @@ def _sum_scores(met: I32, scores: F32, n: int, table: I32) -> int:
     # The table finds the place of a label among those left; it is free at first and at the end.
     left = 0
     for j in range(n):
-        slot = _first_slot(met[j], table.size)
+        slot = _label_slot(met[j], table.size)
         while table[slot] != _FREE and met[table[slot]] != met[j]:
             slot = (slot + 1) % table.size
         if table[slot] == _FREE:
@@ -275,7 +275,7 @@ def _sum_scores(met: I32, scores: F32, n: int, table: I32) -> int:
         else:
             scores[table[slot]] += scores[j]
     for j in range(left):
-        slot = _first_slot(met[j], table.size)
+        slot = _label_slot(met[j], table.size)
         while table[slot] != _FREE:
             table[slot] = _FREE
             slot = (slot + 1) % table.size
@@ -283,6 +283,6 @@ def _sum_scores(met: I32, scores: F32, n: int, table: I32) -> int:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _first_slot(number: int, size: int) -> int:
+def _label_slot(number: int, size: int) -> int:
     """Return where the search for a number begins: its hash, scaled to the table."""
     return (mixed_number(number, _HASH_BITS) * size) >> _HASH_BITS

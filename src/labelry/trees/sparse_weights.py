@@ -125,7 +125,7 @@ class PackedWeights(NamedTuple):
         return (mixed * pow(_SPREAD, -1, 1 << self.bits)) & ((1 << self.bits) - 1)
 
 
-class Chunk(NamedTuple):
+class PackedChunk(NamedTuple):
     """The weights of the children of one node; as in `PackedWeights`, counted from zero."""
 
     shift: int
@@ -145,25 +145,25 @@ def feature_bits(n_features: int) -> int:
     return max(n_features - 1, 0).bit_length()
 
 
-def pack_chunk(feature: I32, child: I32, weight: F32, n_features: int) -> Chunk:
+def pack_chunk(feature: I32, child: I32, weight: F32, n_features: int) -> PackedChunk:
     """Return the chunk of a list of weights, given by feature and child in any order."""
     bits = feature_bits(n_features)
     counts = np.zeros(n_features, dtype=np.int32)
-    found = _count(feature, counts)
+    found = _count_features(feature, counts)
     needed = max(-(-len(found) // _FULL) - 1, 0).bit_length()
     shift = bits - min(max(needed, bits - _KEY_BITS), bits)
     n_buckets = 1 << (bits - shift) if len(found) else 0
     bucket = np.zeros((n_buckets + 1, 2), dtype=np.int64)
     key = np.empty(len(found), dtype=np.uint16)
     more = np.empty(len(found), dtype=np.int32)
-    packed = Chunk(shift, bucket, key, more, np.empty_like(child), np.empty_like(weight))
+    packed = PackedChunk(shift, bucket, key, more, np.empty_like(child), np.empty_like(weight))
     if n_buckets:
         _fill_chunk(feature, child, weight, found, counts, bits, *packed)
     return packed
 
 
 def join_chunks(
-    tree: Tree, chunks: dict[int, Chunk], bias: F32, n_features: int, *, exact: bool = False
+    tree: Tree, chunks: dict[int, PackedChunk], bias: F32, n_features: int, *, exact: bool = False
 ) -> PackedWeights:
     """Return the weights of a tree from the chunks of its inner nodes.
 
@@ -219,7 +219,7 @@ def _joined_buckets(parts: list[I64]) -> Ints:
 
 
 @njit(nogil=True, cache=True)
-def _count(feature: I32, counts: I32) -> I32:
+def _count_features(feature: I32, counts: I32) -> I32:
     """Return the features that there are, as they come, and add to their counts."""
     found = np.empty(feature.size, dtype=np.int32)
     n = 0

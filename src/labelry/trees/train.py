@@ -13,7 +13,7 @@ from numba import njit
 from scipy.sparse import csr_array, issparse
 
 from labelry.arrays import F32, I32, Ints
-from labelry.linalg.dual_descent import Loss, Problem, descend
+from labelry.linalg.dual_descent import LaneProblem, Loss, train_lanes
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix, product
 from labelry.linalg.parallel import run, spans, stream
@@ -112,9 +112,9 @@ class _TreeLoss:
         self.label = Y.indices.astype(np.int32)
         squares = X.multiply(X).sum(axis=1) if issparse(X) else np.einsum("ij,ij->i", X, X)
         self.energy = (squares + 1.0).astype(np.float32)  # of the row and its constant
-        self.shape = Shape(tree.first_child, tree.parent, *tree.leaves())
+        self.shape = TreeArrays(tree.first_child, tree.parent, *tree.leaves())
         self.weights = empty_weights(tree, chunk_features(X, reach(tree, Y)))
-        self.moments = Moments(
+        self.history = StepHistory(
             np.zeros(tree.n_nodes, dtype=np.float32), np.zeros_like(self.weights.data)
         )
         self.taken = np.full((n_jobs, tree.n_nodes), -1, dtype=np.int32)  # scratch of each thread
@@ -124,7 +124,7 @@ class _TreeLoss:
     def epoch(self, rng: np.random.Generator) -> NodeWeights:
         """Make one pass over the examples; return the mean of the weights after each batch."""
         order = rng.permutation(len(self.row))
-        data, early = self.weights.data, self.moments.early
+        data, early = self.weights.data, self.history.early
         early[:] = 0.0
         scale, before, loss = np.float32(1.0), 0.0, 0.0
         n_batches = max(1, -(-len(order) // _BATCH))
@@ -149,7 +149,7 @@ class _TreeLoss:
         tasks = [(*self.csr, *examples, *state, taken, *span) for taken, span in parts]
         run(find_rivals, tasks, self.n_jobs)
         take_steps(
-            *self.csr, self.row, self.energy, self.shape, self.weights, self.moments, scale,
+            *self.csr, self.row, self.energy, self.shape, self.weights, self.history, scale,
             np.float32(before), np.float32(self.step), batch, found, gaps,
         )  # fmt: skip
         return float(np.maximum(gaps, 0.0).sum())
@@ -216,8 +216,8 @@ class NodeTrainer:
                 signs[np.searchsorted(rows, _indices(rows_of, child)), lane] = 1
             W = lane_zeros(len(block))
             csr = (X.indptr, X.indices, X.data)
-            problem = Problem(*csr, signs, self._energy[rows], *self._options)
-            descend(self._loss, problem, self._max_sweeps, seed, W)
+            problem = LaneProblem(*csr, signs, self._energy[rows], *self._options)
+            train_lanes(self._loss, problem, self._max_sweeps, seed, W)
             block[:, start - first : start - first + len(group)] = W[:, : len(group)]
         scores = product(X, block[:-1]) + block[-1]
         return node, rows, (first + scores.argmax(axis=1)).astype(np.int32)
@@ -248,7 +248,7 @@ def train_independent(
     return trainer.weights
 
 
-class Shape(NamedTuple):
+class TreeArrays(NamedTuple):
     """What the kernels need of a tree."""
 
     first_child: I32
@@ -257,7 +257,7 @@ class Shape(NamedTuple):
     leaf_node: I32
 
 
-class Moments(NamedTuple):
+class StepHistory(NamedTuple):
     """What stochastic gradient descent remembers besides the weights."""
 
     squares: F32  # (n_nodes,) squared gradients so far
@@ -273,7 +273,7 @@ def find_rivals(
     y_indices: Ints,
     row: I32,
     label: I32,
-    shape: Shape,
+    shape: TreeArrays,
     weights: NodeWeights,
     scale: np.float32,
     batch: Ints,
@@ -334,9 +334,9 @@ def take_steps(
     data: F32,
     row: I32,
     energy: F32,
-    shape: Shape,
+    shape: TreeArrays,
     weights: NodeWeights,
-    moments: Moments,
+    history: StepHistory,
     scale: np.float32,
     before: np.float32,
     rate: np.float32,
@@ -357,13 +357,13 @@ def take_steps(
         n_children = shape.first_child[p + 1] - shape.first_child[p]
         for side in range(2):
             node = found[t, side]
-            moments.squares[node] += energy[i]
+            history.squares[node] += energy[i]
             step = (np.float32(1.0) - np.float32(2.0) * side) * rate / scale
-            step /= np.sqrt(moments.squares[node])
+            step /= np.sqrt(history.squares[node])
             column = node - shape.first_child[p]
             at = weights.block_ptr[p + 1] - n_children + column
             weights.data[at] += step
-            moments.early[at] += before * step
+            history.early[at] += before * step
             for q in range(indptr[i], indptr[i + 1]):
                 place = feature_row(
                     weights.slot_feature,
@@ -374,4 +374,4 @@ def take_steps(
                 )
                 at = weights.block_ptr[p] + place * n_children + column
                 weights.data[at] += step * data[q]
-                moments.early[at] += before * step * data[q]
+                history.early[at] += before * step * data[q]

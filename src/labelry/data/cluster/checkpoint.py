@@ -30,7 +30,7 @@ from labelry.errors import ModelError
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Block, Cut, DerivedRows, Parts, StreamedRows, Work
 from labelry.storage.sealed import array_views, map_file, read_sealed, seal
-from labelry.storage.values import Arrays, pack, unpack_plain
+from labelry.storage.values import NamedArrays, pack, unpack_plain
 
 JOB, FORMAT, FORMAT_VERSION = "job.json", "labelry-passes", 1
 
@@ -221,7 +221,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _write(path: Path, value: Any) -> None:
-    arrays: Arrays = {}
+    arrays: NamedArrays = {}
     text = json.dumps(pack(value, "value", arrays))
     # As an array too: a value is one file, whole or not there.
     arrays["json"] = np.frombuffer(text.encode(), dtype=np.uint8)

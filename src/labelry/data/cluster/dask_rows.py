@@ -31,7 +31,7 @@ from scipy.sparse import sparray
 from labelry.data.cluster.locations import as_location, fingerprint, open_location
 from labelry.data.shards import ShardedRows, Shards
 from labelry.errors import DataError, LabelryError, MemoryBudgetError, MissingExtraError
-from labelry.linalg.matrices import Matrix, joined, summed
+from labelry.linalg.matrices import Matrix, stacked_pairs, summed
 from labelry.linalg.rows import Block, Cut, Parts, Work
 from labelry.memory import available, human
 from labelry.progress import phase
@@ -193,7 +193,7 @@ class DaskRows(ShardedRows):
 
         def cut_all(blocks: Iterable[Block]) -> list[tuple[Matrix, Matrix]]:
             found = [[cut(parts, block) for parts in batches] for block in blocks]
-            return [joined(pieces) for pieces in zip(*found, strict=True)]
+            return [stacked_pairs(pieces) for pieces in zip(*found, strict=True)]
 
         submit, functions = self._client.submit, (self._sent(cut_all), self._sent(work))
         cuts = self._start(functions[0], self._spans(self.n_bytes // self.n_workers))
@@ -339,7 +339,7 @@ def _on_batch(
 ) -> list[T]:
     # functions[0] is an argument so that Dask keeps it: it cuts pieces again if a worker dies.
     with _turn:
-        return list(functions[1](*joined(pieces), parts, n_jobs))
+        return list(functions[1](*stacked_pairs(pieces), parts, n_jobs))
 
 
 def _added(a: list[Matrix], b: list[Matrix]) -> list[Matrix]:
