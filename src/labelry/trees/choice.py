@@ -1,4 +1,4 @@
-"""The tree of labels that a tree system uses: learnt from the rows, given, or a taxonomy."""
+"""Choose the tree of labels of a tree system: learn it, take a given one, or read a taxonomy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from labelry.trees.structure import Tree
 TreeLearner = Literal["rembrandt", "confusion", "random"]
 TreeChoice: TypeAlias = TreeLearner | Tree | Edges
 
-_EMBEDDING_DIM = 100  # of the label vectors that "rembrandt" clusters
-_BALANCE = 10.0  # most that sizes of sibling sets differ by; equal sizes tear clusters apart
-_N_CONFUSED = 5  # best labels of a row that count as confused
+_EMBEDDING_DIM = 100  # dimensions of the label vectors that "rembrandt" clusters; not tuned
+_BALANCE = 10.0  # largest ratio of the sizes of sibling sets; see docs/trees.md, "Which tree"
+_N_CONFUSED = 5  # best labels of a row that count as confused; see docs/trees.md, "Which tree"
 
 
 @settings
@@ -30,8 +30,8 @@ class TreeSearchSettings(Settings):
     branching: int | None = param(
         default=None,
         least=2,
-        help="Most children of a node. Larger is a shallower tree: more accurate, slower. By "
-        "default the root of order `depth` of the number of labels.",
+        help="Most children of a node. Larger is a shallower tree: more accurate, slower. The "
+        "default is n_labels ** (1 / depth).",
     )
     depth: int = param(
         default=2,
@@ -70,6 +70,6 @@ def choose_tree(
         A = surrogate_confusion(X, Y, min(_N_CONFUSED, n_labels), rows.n_jobs, rng)
         return spectral_tree(A, rng=rng, n_jobs=rows.n_jobs, **shape)
     embedding = rembrandt(Ridge(rows), min(_EMBEDDING_DIM, n_labels), rng=rng)
-    # Directions count by how well they are predicted; the weak ones are noise.
+    # Each direction is weighted by how well rows predict it, because weak directions are noise.
     V = embedding.vectors * np.maximum(embedding.values, 0)
     return balanced_tree(V, rng=rng, n_jobs=rows.n_jobs, **shape)

@@ -21,9 +21,9 @@ from labelry.trees.structure import Tree
 from labelry.trees.train import train_independent
 from labelry.trees.weights import as_csr
 
-_TABLE_BITS = 22  # of the number of a hashed weight, while the tree grows: 16 MB; not tuned
+_TABLE_BITS = 22  # bits of the place of a hashed weight while the tree grows: 16 MB; not tuned
 _RATE = np.float32(0.5)  # step size of the regressors while the tree grows; not tuned
-_LEFT, _RIGHT = 0, 1
+_LEFT, _RIGHT = 0, 1  # columns of `children`
 
 
 @settings
@@ -134,7 +134,7 @@ def _grow_nodes(
                 n_leaves[node] += 1
                 left, right = children[node, _LEFT], children[node, _RIGHT]
                 p = _probability(indices, data, p0, p1, table, node)
-                # Preference of the regressor against the balance of the leaves.
+                # The preference of the regressor is weighed against the balance of the leaves.
                 preference = (1.0 - balance) * 2.0 * (p - 0.5)
                 preference += balance * np.log2(n_leaves[left] / n_leaves[right])
                 node = right if preference > 0 else left

@@ -1,4 +1,4 @@
-"""Label trees as text: for people, for drawing programs, and to read back."""
+"""Write label trees as text: for people, for drawing programs, and as JSON to read back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def to_json(tree: Tree, names: Sequence[object] | None = None) -> str:
-    """Nest objects: ``{"children": [...]}``, and ``{"label": 3, "name": "knee"}`` for a leaf.
+    """Return nested JSON: ``{"children": [...]}``, or ``{"label": 3, "name": "knee"}`` for a leaf.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def from_json(text: str) -> Tree:
 
 
 def to_newick(tree: Tree, names: Sequence[object] | None = None) -> str:
-    """Return the notation of programs for phylogenetic trees; names are quoted where needed.
+    """Return Newick, the notation for phylogenetic trees; names are quoted where needed.
 
     Examples
     --------

@@ -26,10 +26,10 @@ from labelry.trees.fastxml_kernels import split_node
 from labelry.trees.row_trees import RowForest, join_trees, matrix_of_lists
 from labelry.trees.weights import as_csr, frozen
 
-_BLOCK_BYTES = 64 << 20  # of leaves of queries and their weights, held at a time; not tuned
-_FEWEST_LEAVES = 4  # of a tree, if its rows can be told apart, however large leaves may be
+_BLOCK_BYTES = 64 << 20  # bytes of leaves and their weights that a query holds; not tuned
+_FEWEST_LEAVES = 4  # least leaves of a tree, whatever `max_leaf_size` is; not tuned
 _NONE = np.empty(0, dtype=np.int32)
-_LEAF = (0, _NONE, np.empty(0, dtype=np.float32), np.float32(0.0))  # as from split_node
+_LEAF = (0, _NONE, np.empty(0, dtype=np.float32), np.float32(0.0))  # `split_node` without split
 
 
 @settings
@@ -158,7 +158,7 @@ def grow_row_tree(
         np.full(data.n_labels, -1, dtype=np.int32),
     )
     spans, left, splits = [(0, n)], [], []
-    for first, last in spans:  # which grows meanwhile: breadth first
+    for first, last in spans:  # the list grows while it is read: breadth first
         split = _LEAF
         if last - first > max_leaf_size:
             side = rng.integers(0, 2, size=last - first, dtype=np.int8)

@@ -17,10 +17,10 @@ from numba import njit
 from labelry.arrays import F32, F64, I8, I32, I64, Ints
 from labelry.linalg.l1_logistic import l1_logistic
 
-_MOST_ROUNDS = 100  # of ranking and choosing sides; a few dozen are usual
-_TOLERANCE = 0.01  # of the separator, relative to the subgradients at zero; not tuned
-_NEWTON_STEPS = 10  # at most, for a separator; not tuned
-_SWEEPS = 10  # at most, over the features in a Newton step; not tuned
+_MOST_ROUNDS = 100  # most rounds of ranking and choosing sides; a few dozen are usual
+_TOLERANCE = 0.01  # tolerance of a separator, relative to the subgradients at zero; not tuned
+_NEWTON_STEPS = 10  # most Newton steps of a separator; not tuned
+_SWEEPS = 10  # most sweeps over the features in a Newton step; not tuned
 
 
 @njit(nogil=True, cache=True)
@@ -104,7 +104,7 @@ def choose_sides(ptr: Ints, labels: Ints, n_labels: int, ideal: F64, side: I8) -
         rank_sides(ptr, labels, ideal, side, gain)
         changed = False
         for i in range(side.size):
-            # v- - v+ of the paper, up to I(y) > 0: as w = 0, the log losses cancel.
+            # This is v- - v+ of the paper, up to I(y) > 0: the log losses cancel because w = 0.
             better = 0.0
             for p in range(ptr[i], ptr[i + 1]):
                 better += gain[1, labels[p]] - gain[0, labels[p]]
@@ -118,10 +118,10 @@ def choose_sides(ptr: Ints, labels: Ints, n_labels: int, ideal: F64, side: I8) -
 
 @njit(nogil=True, cache=True)
 def rank_sides(ptr: Ints, labels: Ints, ideal: F64, side: I8, gain: F64) -> None:
-    """``gain[s, l] = 1 / log(1 + r)``, r = 1, 2, ... the rank of label l on side s.
+    """Fill in ``gain[s, l] = 1 / log(1 + r)``, where r = 1, 2, ... ranks label l on side s.
 
     Labels are ranked by the sum of I(y_i) y_i over the rows of the side. Labels without rows there
-    come last and still gain, as otherwise a label could hardly ever change its side.
+    come last. They still have a gain, because otherwise a label could hardly change its side.
     """
     gain[:] = 0.0
     for i in range(side.size):
@@ -165,7 +165,7 @@ def _separator(
     signs, costs = np.empty(side.size, dtype=np.int8), np.empty(side.size)
     for i in range(side.size):
         signs[i] = 1 if side[i] == 1 else -1
-        # C_delta: both sides weigh the same, so that the separator does not ignore the smaller one.
+        # C_delta gives both sides equal weight, so that the smaller one is not ignored.
         costs[i] = C * side.size / (n_right if side[i] == 1 else side.size - n_right)
     w, margins = np.zeros(ptr.size - 1), np.zeros(side.size)
     l1_logistic(ptr, members, values, signs, costs, _TOLERANCE, _NEWTON_STEPS, _SWEEPS, w, margins)

@@ -38,7 +38,7 @@ class Tournament(NodePredictors):
 
     @property
     def threshold(self) -> float:
-        """Score of a label whose probability is one half in each round."""
+        """Return the score of a label whose probability is one half in each round."""
         return float(0.5 ** int(self.tree.depth.max()))
 
 

@@ -1,4 +1,4 @@
-"""Label trees from a taxonomy that somebody already has."""
+"""Label trees from an existing taxonomy of the labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from labelry.trees.structure import Tree, ranges, without_nodes
 
 Edges = list[tuple[str, str]]  # of a taxonomy: (parent, child)
 
-_MOST_NODES = 20_000_000  # of a joint tree, before labels are looked at
+_MOST_NODES = 20_000_000  # most nodes of a joint tree before empty branches are dropped; not tuned
 
 
 def read_hierarchy(path: str | Path, *, child_first: bool = False) -> Edges:
@@ -51,8 +51,8 @@ def hierarchy_tree(
     Parameters
     ----------
     joint : bool
-        Whether a node with several parents goes below each of them; otherwise it goes below the
-        first one named. A graph with very many paths gives a very large joint tree.
+        If True, a node with several parents goes below each of them. If False, it goes below the
+        parent that is named first. A graph with very many paths gives a very large joint tree.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def _unfold(parent: I64, child: I64, n: int) -> tuple[I64, I64]:
 def _labelled(parent: I64, label: I64, unknown: I64, n_labels: int) -> Tree:
     """Return the tree of these nodes, in breadth-first order, with all labels in leaves."""
     n = len(parent)
-    # Labels of inner nodes get a leaf below; those the taxonomy does not know get a node.
+    # A label of an inner node gets a leaf below it. Unknown labels get one node for all of them.
     is_inner = np.bincount(parent[1:], minlength=n) > 0
     own = np.flatnonzero(is_inner & (label >= 0))
     extra = np.zeros(min(len(unknown), 1), dtype=np.int64)
@@ -162,7 +162,7 @@ def _useful(parent: I64, label: I64) -> Bools:
     keep[leaves] = False
     keep[leaves[first]] = True
     keep[0] = True
-    if n_children[0] == 1:  # the root stays in the place of its only child, unless that is a leaf
+    if n_children[0] == 1:  # the root replaces its only child, unless that is a leaf
         only = np.flatnonzero(parent == 0)
         keep[only] = is_leaf[only]
     return keep

@@ -21,7 +21,7 @@ from labelry.trees.choice import TreeChoice, TreeSearchSettings, choose_tree
 from labelry.trees.search import beam_search_vectors
 from labelry.trees.structure import Tree
 
-_SHARPNESS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # values that held-out rows choose from
+_SHARPNESS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # candidates; held-out rows choose; not tuned
 
 
 @settings
@@ -30,10 +30,10 @@ class LabelEmbeddingTreeSettings(JointSettings, TreeSearchSettings):
 
     tree: TreeChoice = param(
         default="rembrandt",
-        help='How labels are grouped. "rembrandt" clusters a label embedding. "confusion" '
+        help='The grouping of labels. "rembrandt" clusters a label embedding. "confusion" '
         "(Algorithm 2) clusters labels that one-vs-rest classifiers confuse on held-out rows, and "
-        'trains these classifiers for it. "random" is for comparison. Or a `Tree`, or a taxonomy: '
-        "a list of (parent, child).",
+        'trains these classifiers for it. "random" is for comparison. A `Tree` or a taxonomy, '
+        "which is a list of (parent, child), is used as it is.",
     )
 
 

@@ -28,10 +28,11 @@ NodeTraining = Literal["tree-loss", "siblings", "independent"]
 _HELD_OUT = 0.1  # largest share of the rows in the validation split; not tuned
 _MOST_HELD_OUT = 5000  # rows in the validation split, at most; not tuned
 _LEAST_HELD_OUT = 20  # rows; with fewer there is no validation split; not tuned
-# First steps of the tree loss that are tried: near the start where rows are few for their labels,
-# as in texts; far from it where classes overlap, as in images.
+# The first steps of the tree loss that a validation split chooses from; not tuned. Small steps stay
+# near the start, which suits few rows per label (texts); large ones suit overlapping classes
+# (images).
 _STEPS = (0.1, 1.0, 30.0)
-# Of equally good ones the first is taken.
+# The values of `sharpness` to choose from; the first of equally good ones is taken. Not tuned.
 _SHARPNESS = (1.0, 0.5, 2.0, 1.5, 0.3, 3.0, 0.2, 4.0, 0.1, 6.0, 8.0)
 
 
@@ -41,15 +42,15 @@ class LabelTreeSettings(TreeSearchSettings):
 
     tree: TreeChoice = param(
         default="rembrandt",
-        help='How labels are grouped. "rembrandt" clusters a label embedding. "confusion" '
+        help='The grouping of labels. "rembrandt" clusters a label embedding. "confusion" '
         "(Algorithm 2) clusters labels that a one-vs-rest classifier confuses on held-out rows, "
-        'and has to train that classifier. "random" is for comparison. Or a tree that is given, or '
-        "a taxonomy: a list of (parent, child).",
+        'and has to train that classifier. "random" is for comparison. A `Tree` or a taxonomy, '
+        "which is a list of (parent, child), is used as it is.",
         tune=OneOf(("rembrandt", "confusion")),
     )
     training: NodeTraining = param(
         default="tree-loss",
-        help='How nodes are trained. "independent" trains each node by itself against all rows '
+        help='The training of nodes. "independent" trains each node by itself against all rows '
         '(relaxation 1), "siblings" on the rows that reach its parent. "tree-loss" continues from '
         '"siblings" and minimises the largest violation along the path of each row (relaxation '
         "2).",
@@ -81,7 +82,7 @@ class LabelTreeSettings(TreeSearchSettings):
 
 
 class _TreeLossPlan(NamedTuple):
-    """How to minimise the tree loss, and what to make of the scores."""
+    """How to minimise the tree loss, and how to turn scores into probabilities."""
 
     step: float
     n_epochs: int
@@ -123,7 +124,7 @@ def _choose_descent(
     regularization: float,
     **options: Any,
 ) -> _TreeLossPlan:
-    """Choose how to train on all rows: by a validation split, where there are enough rows."""
+    """Choose how to train on all rows, by a validation split if there are enough rows."""
     train, held_out = split_rows(Y, options["rng"])
     if not len(held_out):
         return _TreeLossPlan(_STEPS[0], settings.max_epochs)

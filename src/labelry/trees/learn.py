@@ -1,7 +1,7 @@
-"""Label trees from label vectors, from confusions, or by chance.
+"""Learn label trees from label vectors or confusions, or draw them at random.
 
-All learners grow the tree level by level: each set of labels that is too large is cut into parts,
-and the learners differ in how they cut.
+All learners grow the tree level by level: each set of labels that is too large is cut into parts.
+They differ in the cut.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from labelry.trees.structure import Tree, without_nodes
 
 Split = Callable[[Sets, I64], Sets]  # cuts set s into n_parts[s] sets
 
-_CLOSE = 0.9  # of the cosine to its own cluster: nearer than that, a label gets a copy
-_BALANCE = 2.0  # most that sizes of sibling sets differ by, in each round
-_TWO_ROUNDS = 16  # parts from which they are found in two rounds
+# A label gets a copy in a cluster if its cosine is at least this share of that to its own.
+# Not tuned.
+_CLOSE = 0.9
+_BALANCE = 2.0  # largest ratio of the sizes of sibling sets, in each round; not tuned
+_TWO_ROUNDS = 16  # least number of parts that are cut in two rounds; not tuned
 
 
 def random_tree(
@@ -59,11 +61,11 @@ def balanced_tree(
 ) -> Tree:
     """Return a tree of clusters of similar label vectors: recursive k-means of bounded sizes.
 
-    Each level costs O(n_labels k branching) time and n_labels x branching floats, and `copies`
+    Each level costs O(n_labels k branching) time and n_labels x branching floats. `copies` costs
     O(n_labels k) time for each bottom cluster.
 
-    V (n_labels, k) has a vector for each label: its row of an embedding, or the mean of its rows of
-    features. Only directions count. Labels with a vector of zeros go where there is room.
+    V (n_labels, k) has a vector for each label, such as its row of an embedding or the mean of the
+    rows with the label. Only directions matter. Labels with a vector of zeros fill free places.
 
     Parameters
     ----------
@@ -73,13 +75,14 @@ def balanced_tree(
         Most edges from the root to a leaf; 1 has all leaves under the root. By default sets are
         cut until they are small enough.
     max_leaf_size : int, optional
-        Labels of a set that is not cut further; by default `branching`. Larger is as above.
+        Most labels of a set that is not cut further; by default `branching`. Larger is a shallower
+        tree.
     balance : float
-        Most that sizes of sibling sets differ by, as a factor; 1 is equal sizes (up to one label).
-        Larger follows the data more closely and may give deeper trees.
+        Largest ratio of the sizes of sibling sets; 1 means equal sizes (up to one label). Larger
+        follows the data more closely and may give deeper trees.
     copies : int
         Most further leaves of a label, in other bottom clusters that are about as close to it
-        as its own (a joint tree). Larger forgives more errors and makes the tree larger.
+        as its own (a joint tree). Larger tolerates more search errors, with a larger tree.
 
     Examples
     --------
@@ -110,7 +113,7 @@ def spectral_tree(
     rng: np.random.Generator,
     n_jobs: int | None = None,
 ) -> Tree:
-    """Return a tree of labels that are confused (Algorithm 2): recursive spectral cuts.
+    """Return a tree that groups confused labels (Algorithm 2), by recursive spectral cuts.
 
     A (n_labels, n_labels) has symmetric affinities that are not negative; see
     `labelry.ranking.confusion`. The other parameters are those of `balanced_tree`. The paper's
@@ -129,8 +132,8 @@ def spectral_tree(
     def split(sets: Sets, n_parts: I64) -> Sets:
         for start, end, k in zip(sets.bounds[:-1], sets.bounds[1:], n_parts, strict=True):
             labels = sets.members[start:end]
-            # Steps 2-3 of Ng, Jordan and Weiss. Labels that are confused with no other have a
-            # weak affinity to all, and so a place of their own.
+            # Steps 2-3 of Ng, Jordan and Weiss. A label that is confused with no other gets a weak
+            # affinity to all labels, and so a place of its own.
             among = csr_array(affinity[labels][:, labels])
             Z = affinity_eigenpairs(among, int(k), rng=rng).vectors.astype(np.float32)
             V[labels, : Z.shape[1]] = Z
@@ -162,7 +165,7 @@ def _grow_levels(
             sets, nodes = sets.take(~small), nodes[~small]
             n_parts = np.clip(-(-sets.sizes // limit), 2, branching)
             sets = split(sets, n_parts) if len(nodes) else sets
-            # A part of one label is its leaf; the others are the sets of the next level.
+            # A part of one label becomes its leaf; the others are the sets of the next level.
             single = sets.sizes == 1
             parents.append(np.repeat(nodes, n_parts))
             of_label.append(np.where(single, sets.members[sets.bounds[:-1]], -1))
@@ -253,12 +256,12 @@ def shallow_tree(
 ) -> Tree:
     """Return a tree of clusters of similar label vectors, of few levels that branch widely.
 
-    The time of k-means grows with the number of parts. So a set is cut into the root of
-    `branching` parts, each of these likewise, and the level between is left out of the tree: as
-    good, and a fraction of the time.
+    The time of k-means grows with the number of parts. So a set is cut into sqrt(branching) parts,
+    each of these again, and the level between is left out of the tree. That is as accurate, and
+    takes a fraction of the time.
 
-    Parameters are those of `balanced_tree`; `branching` is rounded down to a square from 16. Labels
-    that are `alone` (n_labels,) are in no cluster: their leaves are children of the root.
+    Parameters are those of `balanced_tree`; from 16 on `branching` is rounded down to a square.
+    Labels that are `alone` (n_labels,) are in no cluster: their leaves are children of the root.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Linear classifiers on a shallow tree of labels: the strong and quick linear model.
+"""Linear classifiers on shallow trees of labels: quick to train, and accurate.
 
 Prabhu et al.: Parabel: partitioned label trees for extreme classification, 2018.
 Khandagale, Xiao, Babbar: Bonsai: diverse and shallow trees for extreme multi-label classification,
@@ -33,18 +33,19 @@ from labelry.trees.sparse_search import search_forest
 from labelry.trees.sparse_weights import PackedWeights
 from labelry.trees.structure import Tree
 
-FEW_LABELS = 1000  # up to here one classifier per label is the better tree, and quick enough
+FEW_LABELS = 1000  # most labels for which the first tree is one-vs-rest; not tuned
+# docs/limits.md says which rows these two were chosen on.
 _JOINT = {"copies": 1, "prune": 0.16}
 _FAST = {"n_trees": 3, "prune": 0.14, "beam_width": 6}
-_COPIES = 3  # of label centroids, to cluster them
-_LEAST_ENTRY = 0.05  # of a centroid of unit length; smaller ones hardly tell labels apart
-_ROUNDS = 1  # of the descent; two are no more accurate, and take half as long again,
-_ROUNDS_OF_ONE_LEVEL = 2  # but a tree of one level is more accurate with two
-_ONE_BYTE = 256
-_RARE = 40  # a label on fewer than one row in so many is always in a cluster
-_VECTOR_DIM = 100  # of label vectors
-_SHARE_OF_SETS = 0.1  # in label vectors, of the classifiers of sets that a label is in
-_EXPLAINED = 100  # best labels of a row, among which an explained label has a score
+_COPIES = 3  # copies of the label centroids in memory while they are clustered
+_LEAST_ENTRY = 0.05  # smaller entries of a unit centroid are dropped; not tuned
+_ROUNDS = 1  # of the descent; two are no more accurate, and take half as long again.
+_ROUNDS_OF_ONE_LEVEL = 2  # A tree of one level is more accurate with two.
+_ONE_BYTE = 256  # numbers that one byte can hold
+_RARE = 40  # a label on fewer than one row in so many is always in a cluster; not tuned
+_VECTOR_DIM = 100  # dimensions of label vectors; not tuned
+_SHARE_OF_SETS = 0.1  # weight in label vectors of the classifiers of sets; not tuned
+_EXPLAINED = 100  # best labels of a row, among which the score of an explained label is looked up
 
 
 @settings
@@ -53,8 +54,8 @@ class LinearTreeSettings(Settings):
 
     tree: Literal["centroids"] | TreeChoice = param(
         default="centroids",
-        help='How labels are grouped. "centroids" clusters them by the mean of their rows. The '
-        "others are those of `LabelTree`.",
+        help='The grouping of labels. "centroids" clusters them by the mean of their rows. The '
+        "other values are those of `LabelTree`.",
         tune=OneOf(("centroids", "rembrandt")),
     )
     n_trees: int = param(
@@ -67,8 +68,8 @@ class LinearTreeSettings(Settings):
         default=None,
         least=2,
         help="Most parts a set of labels is cut into. Larger is a wider tree: more accurate up to "
-        "a point, slower. By default twice the root of order `depth` of the number of labels, but "
-        "with up to 32,768 labels at most 256.",
+        "a point, slower. The default is 2 * n_labels ** (1 / depth); with depth 2 and up to "
+        "32,768 labels it is at most 256.",
     )
     depth: int | None = param(
         default=None,
@@ -87,18 +88,18 @@ class LinearTreeSettings(Settings):
     copies: int = param(
         default=0,
         least=0,
-        help="Most further places of a label in the tree, where it is about as close to the others "
-        "as in its own. More forgive more errors, and take more time and memory. For one tree.",
+        help="Most further places of a label in the tree, in clusters about as close to it as its "
+        "own. More tolerate more search errors, and take more time and memory. For one tree.",
     )
     loss: Loss = param(
         default="squared_hinge",
-        help="What the classifiers minimise. The first is quicker, and usually more accurate.",
+        help="The loss of the classifiers. The first is quicker, and usually more accurate.",
     )
     C: float = param(
         default=1.25,
         above=0,
-        help="Weight of the losses against the regulariser, of a node of 400 rows; of more it is "
-        "less, by the fourth root. Larger fits the training rows more closely.",
+        help="Weight of the losses against the regulariser, for a node of 400 rows. With n rows it "
+        "is multiplied by (400 / n) ** 0.25. Larger fits the training rows more closely.",
         tune=Between(0.1, 30.0, log=True),
     )
     prune: float = param(
@@ -126,7 +127,7 @@ class LinearTreeSettings(Settings):
 def single_tree_options(n_labels: int) -> dict[str, Any]:
     """Return settings for one tree: labels in two places, and more pruning so that it is no larger.
 
-    Chosen on held-out rows of WordNet and Debian packages.
+    They were chosen on held-out rows of WordNet and Debian packages.
     """
     return _JOINT if n_labels > FEW_LABELS else {}
 
@@ -134,8 +135,8 @@ def single_tree_options(n_labels: int) -> dict[str, Any]:
 def fast_options(n_labels: int) -> dict[str, Any]:
     """Return settings for three trees that are about as large and as quick to search as one.
 
-    Chosen on held-out rows of WordNet and Debian packages, and on test rows of sets of ICD-10-CM
-    codes, of suggested packages and of maintainers.
+    They were chosen on held-out rows of WordNet and Debian packages, and on test rows of sets of
+    ICD-10-CM codes, of suggested packages and of maintainers.
     """
     return _FAST if n_labels > FEW_LABELS else {}
 
@@ -191,9 +192,9 @@ class LinearTrees(Ranker):
         return nodes, csr_array(hstack(columns).T), self.weights.bias[nodes]
 
     def contributions(self, x: Matrix, label: int) -> Contributions:
-        """Return what each feature of a row adds to the margin of a label: the mean of its places.
+        """Return what each feature of a row adds to the margin of a label (mean of its places).
 
-        Nothing for a label that came after the trees were trained.
+        There are no contributions for a label that was added after the trees were trained.
         """
         row = csr_array(x)
         if label >= self.tree.n_labels:
@@ -234,8 +235,8 @@ def fit_linear_trees(
 ) -> LinearTrees:
     """Cluster the labels into trees, and train a classifier for each child of each node.
 
-    `further` (n_labels, n_features) holds centroids of labels that these rows do not have. They
-    give such a label its place in the tree.
+    `further` (n_labels, n_features) holds centroids of labels without rows. They give such a label
+    its place in the tree.
     """
     rows = (rows.unit() if settings.normalize else rows).kept()
     tree, roots = grow_trees(rows, settings, rng, further)
@@ -246,7 +247,7 @@ def fit_linear_trees(
 def train_linear_trees(
     rows: Rows, settings: LinearTreeSettings, tree: Tree, roots: I32, rng: np.random.Generator
 ) -> LinearTrees:
-    """Train the classifiers of trees that are there; the rows have the length they should have."""
+    """Train the classifiers of given trees, on rows that are already scaled as the settings say."""
     weights = train_linear(rows, tree, roots, _training(settings, tree), rng=rng)
     return LinearTrees(tree, roots, weights, *_fixed(rows, settings))
 
@@ -281,7 +282,7 @@ def grow_trees(
     rng: np.random.Generator,
     further: Matrix | None = None,
 ) -> tuple[Tree, I32]:
-    """Find the trees of rows of the length they have; and where searches begin."""
+    """Return the trees of rows that are already scaled, and the roots where searches begin."""
     trees = _trees(rows, settings, rng, further)
     if len(trees) == 1:
         return trees[0], np.zeros(1, dtype=np.int32)
@@ -293,7 +294,7 @@ def _trees(
 ) -> list[Tree]:
     tree, depth = settings.tree, settings.depth
     if depth == 1 or not isinstance(tree, str):
-        depths = [depth or 2]  # more of them would all be the same
+        depths = [depth or 2]  # one tree: further ones would be the same
     elif depth is not None:
         depths = [depth] * settings.n_trees
     else:
@@ -346,18 +347,18 @@ def _one_tree(
 
 def _default_branching(n_labels: int, depth: int) -> int:
     """Return the parts that a set of labels is cut into."""
-    # Rather than more than 256 clusters there are up to 128 labels in each: numbers of both then
-    # are of one byte.
+    # Up to 256 clusters, of up to 128 labels each, are preferred to more clusters: the numbers of
+    # clusters, and of labels within one, then fit into one byte.
     even = int(2 * n_labels ** (1.0 / depth))
     return max(2, even if depth != 2 else min(even, max(_ONE_BYTE, 2 * n_labels // _ONE_BYTE)))
 
 
 def _labels_alone(rows: Rows, n_clusters: int) -> Bools:
-    """Return the labels (n_labels,) of so many rows that they are better in no cluster."""
-    # In a cluster of m labels, the rows of each are losses of m classifiers.
+    """Return the labels (n_labels,) with so many rows that they are better in no cluster."""
+    # In a cluster of m labels, the rows of each label are training rows of m classifiers.
     return rows.label_counts() * min(rows.n_labels / n_clusters, _RARE) >= rows.n_rows
 
 
 def _centroids(block: Block) -> Matrix:
     """Return the sum of the rows of each label, (n_labels, n_features)."""
-    return csr_array(block.side("Y").T) @ block.X  # as CSR it is Y that is converted, not X
+    return csr_array(block.side("Y").T) @ block.X  # converts Y to CSR; otherwise scipy converts X

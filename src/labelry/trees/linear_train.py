@@ -1,12 +1,13 @@
-"""Training the linear classifiers of a tree, each child against its siblings.
+"""Train the linear classifiers of a tree, each child against its siblings.
 
-A child of a node is right for the rows with a label below it, and wrong for the other rows that
-reach the node, i.e. have some label below that. Each classifier minimises
+The rows that reach a node are those with some label below it. For a child of the node, rows with a
+label below the child are positive, and the other rows that reach the node are negative. Each
+classifier minimises
 
     1/2 ||w||^2 + C sum_i loss(y_i w'x_i),   loss(m) = max(0, 1 - m)^2  or  log(1 + e^-4m)
 
-and small weights are dropped. Margins of sets of labels are then made somewhat smaller, so that a
-label of the second-best set has a better chance beside those of the best.
+and small weights are dropped. The margins of sets of labels are then reduced a little, so that
+labels of the second-best set can still rank above those of the best set.
 
 References
 ----------
@@ -42,24 +43,26 @@ from labelry.trees.train import reach
 
 Entries: TypeAlias = tuple[I32, I32, F32]  # feature, child and weight
 
-_WORK = 1 << 20  # nonzeros times groups of children of a task: nodes with more are split
-_BATCH = 1 << 17  # the same, of a batch of small nodes
-_ROOT_SHARE = 0.4  # of C at a root, where all rows are losses against the same regulariser,
-_ROOT_SHARE_OF_SEVERAL = 0.55  # and of several trees, whose mean overfits less
-# Below a root C (400 / n)^(1/4) is the weight of the n rows of a node, for the same reason.
+_WORK = 1 << 20  # most nonzeros times groups of children in a task; not tuned
+_BATCH = 1 << 17  # the same for a batch of small nodes; not tuned
+# The next four were chosen on the rows that docs/limits.md names. More rows mean more losses
+# against the same regulariser, so their weight is smaller: at a root a share of C (a larger one for
+# several trees, whose mean overfits less), and below a root C (400 / n)^(1/4) for n rows.
+_ROOT_SHARE = 0.4
+_ROOT_SHARE_OF_SEVERAL = 0.55
 _ROWS_OF_C, _POWER_OF_ROWS = 400, 0.25
-_SHARE = 6  # of the memory: what the rows of a batch of nodes may take, and what weights may
-_OF_SETS = np.float32(0.875)  # of the margin of a set of labels that its score is made of
-_NO_ROWS = -1.0  # intercept of a child that no row has: what others tend to on foreign rows
+_OF_SETS = np.float32(0.875)  # factor on the margins of sets of labels; not tuned
+_SHARE = 6  # part of the memory for the rows of a batch of nodes, and for weights; not tuned
+_NO_ROWS = -1.0  # intercept of a child without rows: the margin of a row that is not in a class
 
 
 class Training(NamedTuple):
     """How to train the classifiers of a tree.
 
-    The logistic loss is of four times the margin, so that margins of both losses mean the same. C
-    is the weight of the losses against the regulariser for a node of 400 rows; with more it is
-    less, by the fourth root, and at a root two fifths of it (of several somewhat more). Weights of
-    at most `prune` are dropped, and the others rounded to one byte; with 0 they stay as they are.
+    The logistic loss takes four times the margin, so that margins of both losses mean the same. C
+    is the weight of the losses against the regulariser for a node of 400 rows. With n rows it is
+    multiplied by (400 / n)^(1/4), and at a root by 0.4 (0.55 if there are several trees). Weights
+    of at most `prune` are dropped and the others rounded to one byte; with 0 they stay exact.
     """
 
     loss: Loss = "squared_hinge"
@@ -67,7 +70,7 @@ class Training(NamedTuple):
     prune: float = 0.1
     tolerance: float = 0.1  # projected gradient at which a classifier is done
     max_sweeps: int = 20
-    rounds: int | None = None  # as of `labelry.linalg.dual_descent.Sweeps`
+    rounds: int | None = None  # see `labelry.linalg.dual_descent.Sweeps`
 
 
 class Again(NamedTuple):
@@ -77,7 +80,7 @@ class Again(NamedTuple):
     chosen: Bools
 
     def entries(self, tree: Tree, node: int) -> Entries:
-        """Return the weights of a node that stay: those of its other children."""
+        """Return the weights of a node that stay: those of children that are not trained again."""
         feature, child, weight = self.weights.entries(node)
         stays = ~self.chosen[tree.first_child[node] + child]
         return feature[stays].astype(np.int32), child[stays].astype(np.int32), weight[stays]
@@ -95,10 +98,10 @@ def train_linear(
     """Return the weights of all nodes below these roots; each root is reached by all rows.
 
     Time: for each node the nonzeros of its rows, times its children, times the sweeps. Memory:
-    the weights that are left twice, and for each thread the rows of a node and 64 bytes for each
-    of their features. Rows that are not in memory are gathered for as many nodes at a time as
-    have room, on a cluster on the workers; a node whose own rows have none, and every root, is
-    trained by blocks from a temporary file, on a cluster some of its children on each worker.
+    twice the weights that are left, and for each thread the rows of a node and 64 bytes for each of
+    their features. Rows that are not in memory are gathered for as many nodes at a time as fit (on
+    a cluster, on the workers). A root, and a node whose rows do not fit, are trained by blocks from
+    a temporary file; on a cluster each worker trains some of the children.
     """
     inner = np.flatnonzero(tree.label < 0)
     nodes = inner[np.searchsorted(inner, roots[0]) :]  # not the root above several
@@ -146,12 +149,13 @@ class _Plan(NamedTuple):
     how: Training
 
     def is_root(self, node: int) -> bool:
-        return node <= self.last_root  # the root above several is not trained
+        return node <= self.last_root  # node 0, the parent of several roots, is never trained
 
     def children(self, node: int, n_rows: NDArray[Any]) -> I32:
         """Return the chosen children of a node that have rows, counted from its first.
 
-        Children of like frequency take a like number of sweeps, so they are put in one group.
+        They are ordered by frequency: children of similar frequency take a similar number of
+        sweeps, so they should be trained in one group.
         """
         part = slice(self.tree.first_child[node], self.tree.first_child[node + 1])
         n_rows = n_rows[part] * self.chosen[part]
@@ -173,7 +177,7 @@ class _Plan(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What is left of the weights of some children of a node."""
+    """The weights of some children of a node, after pruning."""
 
     feature: I32
     child: I32  # counted from the first child
@@ -256,7 +260,7 @@ class _Trainer:
         return self._rows_of.indices[self._rows_of.indptr[node] : self._rows_of.indptr[node + 1]]
 
     def _local(self, rows: I32) -> tuple[Ints, I32, F32, I32]:
-        """Return CSR arrays of some rows, with their features numbered anew; and those features."""
+        """Return CSR arrays of some rows with renumbered features, and the old number of each."""
         X = self._X
         if len(rows) == X.shape[0]:
             return X.indptr, X.indices, X.data, np.arange(X.shape[1], dtype=np.int32)
@@ -264,7 +268,7 @@ class _Trainer:
 
 
 class _StreamedTrainer:
-    """Trains nodes whose rows are more than memory holds, or on a cluster."""
+    """Trains nodes on rows that do not fit in memory, or that are on a cluster."""
 
     def __init__(self, rows: StreamedRows, plan: _Plan) -> None:
         rows.require(
@@ -278,16 +282,16 @@ class _StreamedTrainer:
         self._n_rows, self._n_bytes = rows.reduce(add, n, n, dtype=np.float64)
 
     def train(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
-        """Yield the weights of these nodes: first those of many rows, the roots among them."""
+        """Yield the weights of these nodes, first of those with many rows, such as the roots."""
         large = (nodes <= self._plan.last_root) | (self._n_bytes[nodes] > self._room)
         found = chain(
             self._by_blocks(nodes[large], seeds[large], n_jobs),
             self._gathered(nodes[~large], seeds[~large], n_jobs),
         )
-        return map(_Part._make, found)  # what was kept for a job to go on comes back as lists
+        return map(_Part._make, found)  # results of an interrupted job come back as lists
 
     def _gathered(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
-        """Train nodes whose rows are gathered."""
+        """Train nodes on rows that are gathered in memory, some nodes at a time."""
         plan, label_sets = self._plan, self._label_sets
 
         def reach_some(block: Block, parts: Parts) -> NDArray[np.intp]:
@@ -300,7 +304,7 @@ class _StreamedTrainer:
         return self._rows.map_parts(train, reach_some, n_bytes, room=self._room, n_jobs=n_jobs)
 
     def _by_blocks(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
-        """Train nodes by blocks of their rows; on a cluster, each worker some children."""
+        """Train nodes by blocks of their rows; on a cluster each worker trains some children."""
         tasks = []
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
             places = self._plan.children(node, self._n_rows)
@@ -323,7 +327,7 @@ def _train_by_blocks(
     n_rows: int,
     n_jobs: int,
 ) -> _Part:
-    """Train some children of a node of so many rows, counted from its first, by blocks of them."""
+    """Train some children of a node by blocks of its rows; `places` count from its first child."""
     is_root = plan.is_root(node)
     children = plan.tree.first_child[node] + places
     label_sets = plan.tree.label_sets
@@ -388,7 +392,7 @@ def _join_entries(parts: Sequence[Entries]) -> Entries:
 def gather_rows(
     indptr: Ints, indices: Ints, data: F32, n_features: int, rows: I32
 ) -> tuple[Ints, I32, F32, I32]:
-    """Return CSR arrays of some rows, with their features numbered as they come; and those."""
+    """Return CSR arrays of some rows with renumbered features, and the old number of each."""
     bounds = np.zeros(rows.size + 1, dtype=indptr.dtype)
     for r, i in enumerate(rows):
         bounds[r + 1] = bounds[r] + (indptr[i + 1] - indptr[i])
@@ -433,11 +437,11 @@ def train_children(
     scale: np.float32,
     prune: np.float32,
 ) -> tuple[I32, I32, F32, F32]:
-    """Train some children of a node, sixteen at a time: what is left of their weights, and biases.
+    """Train some children of a node, sixteen at a time; return their pruned weights and biases.
 
-    The CSR arrays and `energy` are of the `rows` that reach the node, these in their order, and
-    ``rows_of[rows_indptr[s] : rows_indptr[s + 1]]`` are the rows of node s. `start` is what the
-    dual variables of a row begin with, the rest as of `dual_descent.train_lanes`.
+    The CSR arrays and `energy` are those of the `rows` that reach the node, in ascending order, and
+    ``rows_of[rows_indptr[s] : rows_indptr[s + 1]]`` are the rows of node s. `start` holds the first
+    dual variables of a row. The other parameters are those of `dual_descent.train_lanes`.
     """
     bounds = block_bounds(indptr, 0, block)
     alpha = np.empty((rows.size, LANES), dtype=start.dtype)

@@ -31,10 +31,10 @@ from labelry.storage.values import Sizes
 from labelry.trees.row_trees import RowForest, cluster_tree, matrix_of_lists
 from labelry.trees.weights import as_csr, frozen
 
-_RANKED = 50  # best labels of a training row by the base, of which those of a leaf are chosen
-_LEAST_WEIGHT = 0.01  # in the clustering, of a row with no right label among its best; not tuned
+_RANKED = 50  # best labels of a training row by the base; a leaf chooses from these; not tuned
+_LEAST_WEIGHT = 0.01  # weight in the clustering of a row that the base ranks wrong; not tuned
 _STEPS = 20  # Frank-Wolfe steps of the choice of labels; not tuned
-_IN = 0.1  # least alpha of a chosen label: labels that were given up keep a trace; not tuned
+_IN = 0.1  # least alpha of a chosen label, because dropped labels keep a small one; not tuned
 
 
 @settings
@@ -43,8 +43,8 @@ class LPSRSettings(Settings):
 
     base: Literal["linear", "naive-bayes"] = param(
         default="linear",
-        help='The ranker. "linear" is one-vs-rest with the squared hinge. "naive-bayes" trains in '
-        "one pass, is less accurate, and needs features that are not negative.",
+        help='The base ranker. "linear" is one-vs-rest with the squared hinge. "naive-bayes" '
+        "trains in one pass, is less accurate, and needs features that are not negative.",
         tune=OneOf(("linear", "naive-bayes")),
     )
     max_leaf_size: int = param(
@@ -90,7 +90,7 @@ class LabelPartition(Ranker):
 
     @property
     def threshold(self) -> float:
-        """Margin, or log odds, of zero: the boundary of the base."""
+        """Return zero, the boundary of the base in margins or log odds."""
         return 0.0
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
@@ -118,11 +118,11 @@ def fit_lpsr(rows: Rows, settings: LPSRSettings, rng: np.random.Generator) -> La
     X, Y = in_memory(rows, "lpsr")
     normalize = settings.normalize and settings.base == "linear"
     X = scaled_rows(X) if normalize else X
-    # A copy of rng: with the same seed, the base is the same as `OneVsRest`.
+    # A copy of rng, so that the base is the model of `OneVsRest` with the same seed.
     base = _fit_base(Rows(X, Y, n_jobs=rows.n_jobs, known=rows.known), settings, deepcopy(rng))
     ranked = base.topk(X, min(_RANKED, rows.n_labels), rows.n_jobs)[0]
     right = match(Y, ranked).hits
-    # The weighted hierarchical partitioner: rows count by the precision of the base on them.
+    # The weighted hierarchical partitioner weighs rows by the precision of the base on them.
     weights = np.maximum(right[:, : settings.top_k].mean(axis=1), _LEAST_WEIGHT)
     size = settings.max_leaf_size
     partition = cluster_tree(X, weights, max_leaf_size=size, rng=rng, n_jobs=rows.n_jobs)
@@ -157,7 +157,7 @@ def _label_lists(
     parts = [order[a:b] for a, b in pairwise(bounds)]
     most = settings.max_leaf_labels
     tasks = ((ranked[part], right[part], settings.top_k, most) for part in parts)
-    # A leaf where the base is never right has the labels that are most frequent anywhere.
+    # A leaf where the base is never right gets the labels that are most frequent in all rows.
     frequent = np.sort(np.argsort(-rows.label_counts(), kind="stable")[:most])
     lists: list[Ints] = []
     with phase("choosing labels", len(parts), "nodes") as advance:

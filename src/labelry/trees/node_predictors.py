@@ -18,7 +18,7 @@ from labelry.trees.search import NodeLink, beam_search
 from labelry.trees.structure import Tree
 from labelry.trees.weights import NodeWeights
 
-_CONSTANT = 1e-6  # standard deviation of a constant column, relative to its mean; not tuned
+_CONSTANT = 1e-6  # a column is constant if its deviation over its mean is less; not tuned
 
 
 @settings

@@ -1,7 +1,7 @@
 """Binary trees over rows: each node sends a row left or right by a sparse linear separator.
 
-A label tree has labels in its leaves, such a tree has rows. The labels of a leaf are kept by the
-ranker that uses the tree, by node number.
+A label tree has labels in its leaves, a tree over rows has rows. The ranker that uses the tree
+keeps the labels of each leaf, by node number.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ def cluster_tree(
 ) -> RowForest:
     """Return one tree: k-means cuts sets of rows in two, down to `max_leaf_size` rows.
 
-    The centre of a cluster is the mean of its rows, by `weights` (n_rows,) between 0 and 1. A row
-    goes to the child whose centre has the larger cosine: the separator is their difference.
+    The centre of a cluster is the weighted mean of its rows, with `weights` (n_rows,) between 0 and
+    1. A row goes to the child whose centre has the larger cosine: the separator is the difference
+    of the two centres.
 
     Examples
     --------

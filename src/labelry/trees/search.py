@@ -1,8 +1,8 @@
 """Beam search for the best leaves of a tree; Algorithm 1 is the beam of width one.
 
-The score of a leaf is the logarithm of a product over its path: at each node the probability
-of the child among its siblings. A beam of width one differs from Algorithm 1 in one point: a leaf
-that it passes stays a candidate. A beam as wide as the tree finds the best leaves of all.
+The score of a leaf is the logarithm of a product over its path: for each node on the path, its
+probability among its siblings. A beam of width one differs from Algorithm 1 in one point: the
+leaves beside the path stay candidates. A beam as wide as the tree finds the best of all leaves.
 
 Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010.
 """
@@ -24,8 +24,8 @@ from labelry.trees.weights import NodeWeights, as_csr, frozen, score_children
 NodeLink = Literal["softmax", "sigmoid"]
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-_DENSE_ENTRIES = 1 << 22  # of dense rows that get column numbers at a time: 32 MB; not tuned
-_LEAST = np.float32(-1e4)  # smallest log-probability of a child, so that those of paths are finite
+_DENSE_ENTRIES = 1 << 22  # entries of dense rows converted to CSR at a time: 32 MB; not tuned
+_LEAST = np.float32(-1e4)  # smallest log-probability of a child: sums over paths stay finite
 _NO_VECTORS = np.zeros((1, 1), dtype=np.float32)
 
 
@@ -43,8 +43,8 @@ def beam_search(
     """Return the k best labels (-1: none) and their log-probabilities, best first, (n_rows, k).
 
     A search keeps `beam_width` inner nodes at each level; larger is more accurate and slower. The
-    link makes probabilities of the scores times `sharpness`: of a child among its siblings, or by
-    itself.
+    link turns scores times `sharpness` into the probability of a child: among its siblings
+    ("softmax") or by itself ("sigmoid").
     """
     if link not in ("softmax", "sigmoid"):
         raise ValueError(f"link must be softmax or sigmoid; got {link!r}")
@@ -58,7 +58,7 @@ def search_spans(
 ) -> tuple[I32, F32]:
     """Return labels and scores (n_rows, k) that a kernel fills in, a span of rows in each thread.
 
-    Its arguments are CSR arrays of rows, `model`, the arrays to fill, and the first row and end.
+    The kernel takes the CSR arrays of the rows, `model`, the arrays to fill, and a span of rows.
     """
     labels = np.full((X.shape[0], k), -1, dtype=np.int32)
     scores = np.full((X.shape[0], k), -np.inf, dtype=np.float32)
@@ -82,9 +82,10 @@ def beam_search_vectors(
     sharpness: float = 1.0,
     n_jobs: int = 1,
 ) -> tuple[I32, F32]:
-    """As `beam_search`, with f_s = z'v_s for node vectors (n_nodes, dim) and rows Z (n_rows, dim).
+    """Return what `beam_search` does, with node scores f_s = z'v_s.
 
-    With ``z = W x`` and ``beam_width=1`` it is Algorithm 3.
+    There is a vector v_s for each node (n_nodes, dim) and a vector z for each row (n_rows, dim).
+    With ``z = W x`` and ``beam_width=1`` this is Algorithm 3.
     """
     Z, V = (np.ascontiguousarray(A, dtype=np.float32) for A in (Z, node_vectors))
     model = _model(tree, (None, V), True, sharpness, beam_width)
@@ -140,7 +141,7 @@ def beam_rows(
                 if f.size < n_children:
                     f = np.empty(n_children, dtype=np.float32)
                 g = f[:n_children]
-                if weights is None:  # then vectors score; decided when the kernel is compiled
+                if weights is None:  # vectors give the scores; numba decides this when it compiles
                     _score_vectors(data[indptr[i] : indptr[i + 1]], vectors, first_child[node], g)
                 else:
                     score_children(indices, data, indptr[i], indptr[i + 1], weights, node, g)
@@ -196,7 +197,7 @@ def _expand(
     n_found: int,
 ) -> tuple[int, int]:
     """Offer the children of a node: leaves to those found, inner nodes to the next beam."""
-    # Most children are worse than all that are kept. They are compared here, as calls cost more.
+    # Most children are worse than all that are kept. Comparing them here saves a call.
     for c in range(f.size):
         child = first + c
         score = path + f[c]
@@ -209,7 +210,8 @@ def _expand(
     return n_beam, n_found
 
 
-# The best few, as a heap with the worst on top; of equal scores the larger number is worse.
+# The best entries are kept in a heap with the worst on top. Of equal scores the larger number is
+# worse.
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -240,7 +242,7 @@ def push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
 
 @njit(nogil=True, cache=True)
 def push_once(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
-    """As `push`; a number that is there already keeps the better of its two scores."""
+    """Do the same as `push`; a number that is in the heap already keeps its better score."""
     for at in range(n):
         if ids[at] == number:
             if score > scores[at]:

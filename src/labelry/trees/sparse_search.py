@@ -1,4 +1,4 @@
-"""The best labels of rows by the sparse weights of one or more trees: a beam down each tree."""
+"""Find the best labels of rows by the sparse weights of one or more trees, with a beam search."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from labelry.trees.sparse_weights import PackedWeights, bucket_of, find_entries,
 from labelry.trees.structure import Tree
 from labelry.trees.weights import frozen
 
-# Margins are trained to be 1 and -1: with this factor those are yes and no with 98 %.
+# Margins are trained towards 1 and -1; with this factor they mean probabilities of 98 % and 2 %.
 SHARPNESS = np.float32(4.0)
 _ONE = np.float32(1.0)
 _FREE = np.int32(-1)  # a slot without a label
 _HASH_BITS = 32
-_ROUNDING = np.float32(1e-3)  # more than that of margins
-_SHARE = np.float32(0.5)  # of the score of the fifth label of a tree: a lower one is left out
+_ROUNDING = np.float32(1e-3)  # a bound on rounding errors of margins
+# In each of several trees, leaves below this share of the fifth best score are left out. Not tuned.
+_SHARE = np.float32(0.5)
 _FIVE = 5
-_NORMAL = np.finfo(np.float32).tiny  # smaller scores have few digits
+_NORMAL = np.finfo(np.float32).tiny  # smaller scores have fewer digits
 
 
 def search_forest(
@@ -36,9 +37,9 @@ def search_forest(
 ) -> tuple[I32, F32]:
     """Return the k best labels (-1: none) and their scores, best first, (n_rows, k).
 
-    A leaf scores the product of ``1 / (1 + exp(-4 f))`` over its path. A label scores as the best
-    of its leaves; with several roots the mean over their trees, with 0 where the search of a tree
-    does not come across it, or finds k (at least five) labels that score twice as much.
+    The score of a leaf is the product of ``1 / (1 + exp(-4 f))`` over its path. The score of a
+    label is that of its best leaf; with several trees it is the mean of these. A tree counts as 0
+    if its search does not find the label, or finds k (at least five) labels of twice the score.
 
     Searches begin at the roots (n_trees,). Each keeps `beam_width` inner nodes at each level;
     larger is more accurate and slower.
@@ -61,10 +62,10 @@ def score_chunk(
     spans: I64,
     scores: F32,
 ) -> None:
-    """``scores[c] = w_c'x + b_c`` for the children c of a node; x is ``data[p0:p1]``.
+    """Compute ``scores[c] = w_c'x + b_c`` for the children c of a node; x is ``data[p0:p1]``.
 
-    All features are found before the first weight is needed, so that the weights are on their way;
-    `spans` has room for two numbers of each.
+    All features are looked up and their weights prefetched before the first weight is used. `spans`
+    has room for two numbers for each feature.
     """
     for c in range(n_children):
         scores[c] = weights.bias[first_child + c]
@@ -93,7 +94,7 @@ def score_chunk(
 
 @njit(nogil=True, cache=True)
 def _fetch_buckets(indices: Ints, p0: int, p1: int, weights: PackedWeights, node: int) -> None:
-    """Ask for the buckets in which the features of a row are sought."""
+    """Prefetch the buckets of a node in which the features of a row are looked up."""
     if weights.first_bucket[node] < weights.first_bucket[node + 1]:
         for p in range(p0, p1):
             b = bucket_of(weights, node, mixed_number(indices[p], weights.bits))
@@ -139,7 +140,7 @@ def search_rows(
                 for b in range(n_beam):
                     node, path = nodes[b], paths[b]
                     if n_best == k and path < best_scores[0]:
-                        break  # a path only gets worse, and so do the next ones
+                        break  # a path only gets worse, and the next ones are worse already
                     if n_five == five_scores.size and path < _SHARE * five_scores[0]:
                         break
                     if b + 1 < n_beam:
@@ -181,7 +182,7 @@ def _score(margin: np.float32, path: np.float32) -> np.float32:
 
 @njit(nogil=True, cache=True)
 def _least_margin(path: np.float32, score: np.float32) -> np.float32:
-    """Return a margin that is too small for this score: most children need no exponential."""
+    """Return a margin that is too small to reach a score, to save exponentials."""
     # A little less than the inverse of `_score`, so that rounding decides nothing.
     if score < _NORMAL:
         return np.float32(-np.inf)
@@ -235,7 +236,7 @@ def _note_leaves(
     best_scores: F32,
     n_best: int,
 ) -> tuple[int, int]:
-    """Append the labels of leaves, but of very small ones; return how many there are, and best."""
+    """Append the labels of leaves that score enough; return the sizes of both lists."""
     full = n_best == best.size
     least = _least_margin(path, _SHARE * best_scores[0]) if full else np.float32(-np.inf)
     for c in range(n):
@@ -261,7 +262,7 @@ def _grown(found: I32, scores: F32, size: int) -> tuple[I32, F32]:
 
 @njit(nogil=True, cache=True)
 def _sum_scores(met: I32, scores: F32, n: int, table: I32) -> int:
-    """Make equal labels one, with the sum of their scores; return how many are left."""
+    """Merge equal labels and sum their scores; return how many labels are left."""
     # The table finds the place of a label among those left; it is free at first and at the end.
     left = 0
     for j in range(n):

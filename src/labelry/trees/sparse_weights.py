@@ -1,12 +1,12 @@
-"""Pruned linear node predictors f_s(x) = w_s'x + b_s of a tree, in few bytes.
+"""Pruned linear node predictors f_s(x) = w_s'x + b_s of a tree, stored in few bytes.
 
 The children of an inner node are scored together, so their weights form one chunk. A chunk is a
-hash table from a feature to its entries (child, weight): a feature of a query is looked up once
-for all siblings, and only what training left of the weights is stored or touched.
+hash table from a feature to its entries (child, weight). A feature of a query is looked up once for
+all siblings, and only weights that pruning left are stored and read.
 
-The number of a feature, multiplied by an odd constant, is another number of as many bits. Its
-first bits are the number of a bucket of the chunk, the rest is kept, in two bytes, and tells the
-features of a bucket apart. A weight is a whole number of one byte, in units of its chunk.
+The number of a feature, multiplied by an odd constant, gives another number of as many bits. Its
+first bits are the number of a bucket in the chunk. The other bits are stored in two bytes and tell
+the features of a bucket apart. A weight is a whole number of one byte, in units of its chunk.
 
 References
 ----------
@@ -32,26 +32,26 @@ from labelry.trees.weights import frozen
 
 Small = NDArray[np.uint8] | NDArray[np.uint16] | I32
 
-LEVELS = 127  # of the absolute value of a weight
-_SPREAD = 0x9E3779B1  # odd: multiplication by it can be undone
-_KEY_BITS = 16
-_FULL = 8  # most features of a bucket, on average
+LEVELS = 127  # largest absolute value of a weight in one byte
+_SPREAD = 0x9E3779B1  # odd, so that multiplication by it can be undone
+_KEY_BITS = 16  # bits of a key
+_FULL = 8  # most features of a bucket on average; not tuned
 
 
 class PackedWeights(NamedTuple):
     """One chunk per inner node, all chunks in flat arrays.
 
-    `n_heads` are the nodes up to the last inner one: those after it have no chunk.
+    `n_heads` is the number of nodes up to the last inner one; later nodes have no chunk.
     """
 
     bias: Annotated[F32, "n_nodes"]
-    scale: Annotated[F32, "n_heads"]  # factor on the weights of the chunk of a node
+    scale: Annotated[F32, "n_heads"]  # unit of the weights in the chunk of a node
     shift: Annotated[NDArray[np.uint8], "n_heads"]  # a chunk has 2 ** (bits - shift) buckets
     # The buckets of node s are first_bucket[s] to first_bucket[s + 1] - 1; there may be none.
     first_bucket: Annotated[I64, "n_heads + 1", Pointers("n_buckets")]
     bucket: Annotated[Ints, "n_buckets + 1", "2"]  # first feature and first entry of a bucket
     key: Annotated[NDArray[np.uint16], "n_found"]  # tells a feature apart in its bucket
-    more: Annotated[Small, "n_found"]  # entries of a feature, less one
+    more: Annotated[Small, "n_found"]  # number of entries of a feature, less one
     child: Annotated[Small, "n_entries"]  # 0 for the first child of the node
     weight: Annotated[I8 | F32, "n_entries"]
     bits: int  # of the number of a feature
@@ -84,7 +84,7 @@ class PackedWeights(NamedTuple):
         check.within_parts("child", self.child, first_entry, np.diff(tree.first_child)[:n_heads])
 
     def read_only(self) -> PackedWeights:
-        """Return read-only views: kernels are compiled for this kind only."""
+        """Return read-only views, the only type that kernels are compiled for."""
         return PackedWeights._make((*frozen(*self[:-1]), self.bits))
 
     def entries(self, node: int) -> tuple[I64, Ints, F32]:
@@ -101,13 +101,13 @@ class PackedWeights(NamedTuple):
         )
 
     def chunk(self, tree: Tree, node: int, n_features: int) -> csr_array:
-        """Return weights of the children of a node, without bias, (n_features, n_children)."""
+        """Return the weights of the children of a node, without bias, (n_features, n_children)."""
         feature, child, weight = self.entries(node)
         shape = (n_features, int(tree.first_child[node + 1] - tree.first_child[node]))
         return csr_array((weight, (feature, child)), shape=shape)
 
     def by_node(self, tree: Tree, n_features: int) -> csr_array:
-        """Return weights of every node, without bias, (n_nodes, n_features)."""
+        """Return the weights of every node, without bias, (n_nodes, n_features)."""
         heads = np.arange(len(self.scale))
         nodes = np.repeat(heads, np.diff(self.first_bucket))  # of each bucket
         features = self._features(nodes, self.bucket[:, 0], slice(None))
@@ -118,7 +118,7 @@ class PackedWeights(NamedTuple):
         return csr_array((values, (children, columns)), shape=(tree.n_nodes, n_features))
 
     def _features(self, nodes: Ints, first: Ints, found: slice) -> I64:
-        """Return numbers of the features in consecutive buckets, of these nodes."""
+        """Return the numbers of the features in consecutive buckets, which are of these nodes."""
         within = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)
         mixed = np.repeat(within << self.shift[nodes].astype(np.int64), np.diff(first))
         mixed |= self.key[found]
@@ -126,7 +126,7 @@ class PackedWeights(NamedTuple):
 
 
 class PackedChunk(NamedTuple):
-    """The weights of the children of one node; as in `PackedWeights`, counted from zero."""
+    """The weights of the children of one node, as in `PackedWeights`; numbers begin at zero."""
 
     shift: int
     bucket: I64
@@ -137,7 +137,7 @@ class PackedChunk(NamedTuple):
 
 
 def feature_bits(n_features: int) -> int:
-    """Return the bits of the numbers of so many features.
+    """Return the bits that numbers of `n_features` features take.
 
     >>> [feature_bits(n) for n in (1, 2, 3, 1024, 1025)]
     [0, 1, 2, 10, 11]
@@ -210,7 +210,7 @@ def _small_type(largest: int) -> type[np.integer]:
 
 
 def _joined_buckets(parts: list[I64]) -> Ints:
-    """Return the buckets of all chunks, counted from the first; and where the last one ends."""
+    """Return the buckets of all chunks in one array, with the end of the last one."""
     ends = np.concatenate([np.zeros((1, 2), dtype=np.int64), *(part[-1:] for part in parts)])
     ends = np.cumsum(ends, axis=0)
     joined = [part[:-1] + end for part, end in zip(parts, ends, strict=False)]
@@ -220,7 +220,7 @@ def _joined_buckets(parts: list[I64]) -> Ints:
 
 @njit(nogil=True, cache=True)
 def _count_features(feature: I32, counts: I32) -> I32:
-    """Return the features that there are, as they come, and add to their counts."""
+    """Return the distinct features in order of appearance, and add to their counts."""
     found = np.empty(feature.size, dtype=np.int32)
     n = 0
     for f in feature:
@@ -261,7 +261,7 @@ def _fill_chunk(
         key[place[b]] = mixed & ((1 << shift) - 1)
         more[place[b]] = counts[f] - 1
         place[b] += 1
-        counts[f], entry[b] = entry[b], entry[b] + counts[f]  # from now on, its next entry
+        counts[f], entry[b] = entry[b], entry[b] + counts[f]  # counts[f] is now the next entry of f
     for e in range(feature.size):
         at = counts[feature[e]]
         counts[feature[e]] += 1
@@ -271,13 +271,13 @@ def _fill_chunk(
 
 @njit(nogil=True, cache=True, inline="always")
 def mixed_number(feature: int, bits: int) -> int:
-    """Return another number of as many bits, of which the first are spread evenly."""
+    """Return another number of as many bits, whose first bits are spread evenly."""
     return (int(feature) * _SPREAD) & ((1 << bits) - 1)
 
 
 @njit(nogil=True, cache=True, inline="always")
 def bucket_of(weights: PackedWeights, node: int, mixed: int) -> int:
-    """Return the number of the bucket in which a feature is, if the node has it."""
+    """Return the number of the bucket that holds a feature, if the node has it."""
     return int(weights.first_bucket[node]) + (mixed >> int(weights.shift[node]))
 
 

@@ -1,4 +1,4 @@
-"""A label tree as data: flat arrays that can be checked, saved and searched without recursion."""
+"""The label tree as flat arrays, which are checked, saved and searched without recursion."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Tree(NamedTuple):
         ptr = np.concatenate([[0], np.cumsum(length)])
         nodes = np.empty(ptr[-1], dtype=np.int32)
         place, at = ptr[1:] - 1, leaves
-        while len(at):  # all paths climb in step; those that have reached the root leave
+        while len(at):  # all paths climb in step; a path that reached the root is done
             nodes[place] = at
             climbing = parent[at] > 0
             place, at = place[climbing] - 1, parent[at[climbing]]
@@ -135,7 +135,7 @@ class Tree(NamedTuple):
         columns = np.concatenate([np.arange(self.n_labels, dtype=np.int32), label])
         ones = np.ones(len(rows), dtype=np.float32)
         sets = csr_array((ones, (rows, columns)), shape=(self.n_nodes, self.n_labels))
-        sets.data[:] = 1.0  # of a label that sits twice below a node
+        sets.data[:] = 1.0  # also for a label that is twice below a node
         return sets
 
     @property
@@ -186,7 +186,7 @@ class Tree(NamedTuple):
         return self
 
     def check_stored(self, check: StoredCheck) -> None:
-        """As `check`, but for labels that a node has twice, which lead no search astray."""
+        """Raise a ValueError unless a search of the tree ends; a node may have a label twice."""
         if len(self.label) == 0:
             raise ValueError("a tree must have nodes")
         if check.values:

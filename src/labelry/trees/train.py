@@ -28,7 +28,7 @@ from labelry.trees.weights import (
     score_children,
 )
 
-_BATCH = 64  # examples whose violations are found before their steps are taken; not tuned
+_BATCH = 64  # examples whose violations are found before the steps for them; not tuned
 _PATIENCE = 5  # epochs without a better validation score before training stops; not tuned
 _NONE = np.int32(-1)
 
@@ -41,7 +41,7 @@ def reach(tree: Tree, Y: csr_array) -> csr_array:
 
 
 class Descent(NamedTuple):
-    """Weights, the epochs that led to them (0: they are the start), and their score."""
+    """Weights, the number of epochs before them (0: the start), and their score."""
 
     weights: NodeWeights
     n_epochs: int
@@ -158,9 +158,9 @@ class _TreeLoss:
 class NodeTrainer:
     """One classifier per node, each by itself, by dual coordinate descent.
 
-    A node is trained against its siblings, on the rows that reach their parent: the search compares
-    nothing else. It stores the features of those rows only. The other options are those of
-    `labelry.ranking.one_vs_rest.OneVsRestSettings`.
+    A node is trained against its siblings, on the rows that reach their parent, because a search
+    compares only siblings. It stores the features of those rows only. The other options are those
+    of `labelry.ranking.one_vs_rest.OneVsRestSettings`.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def train_independent(
 
 
 class TreeArrays(NamedTuple):
-    """What the kernels need of a tree."""
+    """The arrays of a tree that the kernels use."""
 
     first_child: I32
     parent: I32
@@ -258,7 +258,7 @@ class TreeArrays(NamedTuple):
 
 
 class StepHistory(NamedTuple):
-    """What stochastic gradient descent remembers besides the weights."""
+    """The state of stochastic gradient descent besides the weights."""
 
     squares: F32  # (n_nodes,) squared gradients so far
     early: F32  # as the weights: each step times the sum of scales before it
@@ -283,12 +283,13 @@ def find_rivals(
     first: int,
     last: int,
 ) -> None:
-    """``found[t] = (r, s)`` with the largest ``gaps[t] = 1 + f_s - f_r`` of example ``batch[t]``.
+    """Find the pair ``found[t] = (r, s)`` of example ``batch[t]`` with the largest violation.
 
-    r is on the path to the example's label, s is a sibling of r that holds none of the row's
-    labels (constraint 2 of the paper). Of several paths to the label the one with the smallest
-    such violation counts. Without any s the pair is (-1, -1) and the gap minus infinity.
-    ``taken[s]`` is the last row seen with a label below node s; -1 at first.
+    The violation is ``gaps[t] = 1 + f_s - f_r``. r is on the path to the label of the example, and
+    s is a sibling of r that holds no label of the row (constraint 2 of the paper). If there are
+    several paths to the label, the one with the smallest violation counts. Without any s the pair
+    is (-1, -1) and the gap minus infinity. ``taken[s]`` is the last row seen with a label below
+    node s; -1 at first.
     """
     scores = np.empty(np.max(np.diff(shape.first_child)), dtype=np.float32)
     for t in range(first, last):
@@ -344,10 +345,10 @@ def take_steps(
     found: I32,
     gaps: F32,
 ) -> None:
-    """``w_r += step_r x``, ``w_s -= step_s x`` for each violated pair of a batch.
+    """Compute ``w_r += step_r x`` and ``w_s -= step_s x`` for each violated pair of a batch.
 
     The step of a node is ``rate / sqrt(sum of its ||x||^2 so far)``. The weights are ``scale``
-    times what is stored, and `before` is the sum of scales of the batches before.
+    times the stored numbers, and `before` is the sum of the scales of earlier batches.
     """
     for t in range(batch.size):
         if not gaps[t] > 0:

@@ -24,8 +24,8 @@ from labelry.trees.structure import Tree
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _FREE = np.int32(-1)  # a slot without a feature
-_SPREAD = np.int64(0x9E3779B1)  # multiplicative hashing
-_LOW_BITS = np.int64(0xFFFFFFFF)
+_SPREAD = np.int64(0x9E3779B1)  # factor of the multiplicative hash
+_LOW_BITS = np.int64(0xFFFFFFFF)  # mask of 32 bits
 _ZERO = np.float32(0.0)
 
 
@@ -152,7 +152,7 @@ def _fill_slots(
 
 @njit(nogil=True, cache=True, inline="always")
 def _first_slot(feature: np.int64, first: int, last: int) -> np.int64:
-    # The high half of the product is the better mixed one.
+    # The higher bits of the product are mixed better.
     return first + ((((feature * _SPREAD) & _LOW_BITS) >> 7) & (last - first - 1))
 
 
@@ -176,10 +176,10 @@ def feature_row(slot_feature: I32, slot_row: I32, first: int, last: int, feature
 def score_children(
     indices: Ints, data: F32, p0: int, p1: int, weights: NodeWeights, node: int, scores: F32
 ) -> None:
-    """``scores[c] = w_c'x + b_c`` for the children c of a node; x is ``data[p0:p1]``.
+    """Compute ``scores[c] = w_c'x + b_c`` for the children c of a node; x is ``data[p0:p1]``.
 
-    Four rows of the block at a time, so that the scores are loaded and stored a quarter as often.
-    The places of all features are fetched before the first is needed.
+    Adds four rows of the block at a time, so that the scores are loaded and stored less often. The
+    places of all features are prefetched before the first is used.
     """
     n = scores.size
     W, slot_feature, slot_row = weights.data, weights.slot_feature, weights.slot_row
