@@ -36,6 +36,15 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be positive, got {value}")
 
 
+def refuse_masked(name: str, value: object) -> None:
+    """Raise a ValueError for a masked array: numpy would drop its mask without a word."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} is a masked array, whose mask would be lost: fill it first, as in "
+            f"{name}.filled(0)"
+        )
+
+
 class StoredCheck:
     """Checks of what was read from a file; each is a ValueError that names what does not fit.
 

@@ -37,12 +37,55 @@ def test_what_is_given_stays_as_it_is() -> None:
     assert np.shares_memory(as_matrix(X).data, X.data)  # no copy where none is needed
 
 
-@pytest.mark.parametrize("index", [-1, 3])
-def test_an_index_out_of_range_is_refused(index: int) -> None:
-    bad = csr_array((np.ones(1, np.float32), [0], [0, 1]), shape=(1, 3))
-    bad.indices[0] = index
-    with pytest.raises(ValueError, match="matrix of 3 columns has an index out of range"):
-        Rows(bad)
+@pytest.mark.parametrize("kind", ["csr", "csc", "bsr", "coo"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_index_out_of_range_is_refused(kind: str, dtype: type) -> None:
+    """One bad index beside good ones, at either end and on either side."""
+    for index in (-1, 3, 2**31 - 1, -(2**31)):
+        for place in range(3):
+            bad = csr_array(np.eye(3, dtype=dtype)).asformat(kind)
+            (bad.col if kind == "coo" else bad.indices)[place] = index
+            with pytest.raises(ValueError, match=r"shape \(3, 3\) is broken: .*indices be inside"):
+                Rows(bad)
+    if kind == "coo":
+        bad = csr_array(np.eye(3, dtype=dtype)).tocoo()
+        bad.row[1] = 3
+        with pytest.raises(ValueError, match="is broken"):
+            as_matrix(bad)
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize(
+    "indptr", [[1, 1, 2, 3], [0, 2, 1, 3], [0, 1, 2, 4], [0, 1, 2, 2], [0, 1, -5, 3], [0, 3], []]
+)
+def test_pointers_that_lead_out_of_a_matrix_are_refused(kind: str, indptr: list[int]) -> None:
+    bad = csr_array(np.eye(3, dtype=np.float32)).asformat(kind)
+    bad.indptr = np.array(indptr, dtype=np.int32)
+    with pytest.raises(ValueError, match="is broken: its indptr must rise from 0"):
+        as_matrix(bad)
+
+
+def test_fewer_entries_than_indices_are_refused() -> None:
+    bad = csr_array(np.eye(3, dtype=np.float32))
+    bad.data = bad.data[:2]
+    with pytest.raises(ValueError, match="number of its indices and entries"):
+        as_matrix(bad)
+    bad = csr_array(np.eye(3, dtype=np.float32)).tocoo()
+    bad.data = bad.data[:2]
+    with pytest.raises(ValueError, match="each entry must have its indices"):
+        as_matrix(bad)
+
+
+def test_a_list_of_lists_with_a_bad_index_is_refused() -> None:
+    bad = csr_array(np.eye(3, dtype=np.float32)).tolil()
+    bad.rows[1] = [7]
+    with pytest.raises(ValueError, match="is broken"):
+        as_matrix(bad)
+
+
+def test_a_masked_array_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"X is a masked array.*X\.filled\(0\)"):
+        as_matrix(np.ma.masked_invalid([[1.0, np.nan]]))
 
 
 def test_consecutive_rows_share_their_entries() -> None:

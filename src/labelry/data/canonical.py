@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.linalg.matrices import check_sparse
+
 
 class RepeatedEntryError(ValueError):
     """A column stands twice in one row."""
@@ -37,6 +39,7 @@ def canonical_csr(A: Any, name: str) -> csr_array:
         raise ValueError(f"{name} must be a sparse matrix of 2 dimensions; got {type(A).__name__}")
     if A.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold numbers or bool; got dtype {A.dtype}")
+    check_sparse(A)
     if A.format == "csr":
         csr = make_csr(A.data, A.indices, A.indptr, A.shape[1])
     else:  # not A.tocsr(), which would add entries given twice

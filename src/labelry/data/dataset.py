@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.checks import refuse_masked
 from labelry.data.canonical import canonical_csr
 from labelry.data.labels import EncodedLabels, checked_indicator
 
@@ -144,6 +145,7 @@ class Dataset:
 def _features(X: Any) -> Features:
     if issparse(X):
         return canonical_csr(X, "X")
+    refuse_masked("X", X)
     dense = np.asarray(X, dtype=np.float32)
     if dense.ndim != 2:
         raise ValueError(f"X must have 2 dimensions (n_rows, n_features); got {dense.ndim}")
@@ -154,6 +156,7 @@ def numbered_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:
     """Give the groups of rows numbers from 0 on; without groups each row is one."""
     if groups is None:
         return np.arange(n_rows)
+    refuse_masked("groups", groups)
     values = np.asarray(groups)
     if values.shape != (n_rows,):
         raise ValueError(f"groups must have the shape ({n_rows},); got {values.shape}")

@@ -13,6 +13,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from labelry.checks import refuse_masked
 from labelry.data.canonical import (
     RepeatedEntryError,
     canonical_csr,
@@ -98,6 +99,7 @@ def encode_labels(Y: Any) -> EncodedLabels:
         raise ValueError("fit requires y to be passed, but the target y is None")
     if issparse(Y):
         return _from_indicator(Y)
+    refuse_masked("Y", Y)
     if not isinstance(Y, (list, tuple)):
         Y = np.asarray(Y)
         if Y.ndim == 0:

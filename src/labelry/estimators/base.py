@@ -36,6 +36,7 @@ from labelry.errors import ModelError
 from labelry.estimators.inputs import (
     are_texts,
     as_rows,
+    check_matrix,
     check_size,
     checked_rows,
     checked_weights,
@@ -46,7 +47,7 @@ from labelry.linalg.blas import library_threads
 from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Known, Rows
-from labelry.metrics import precision_at_k
+from labelry.metrics.matching import match
 from labelry.parameters import Settings, param, parameters_of
 from labelry.parameters import settings as estimator
 from labelry.ranking.ranker import (
@@ -200,6 +201,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
 
     def _learn_columns(self, X: Any) -> tuple[Matrix, dict[str, Any]]:
         """Return X as a clean matrix; its number of columns, and their names if it has some."""
+        check_matrix(X)
         probe = type(self)()  # scikit-learn writes what it finds into an estimator
         options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "order": "C"}
         matrix = as_matrix(validate_data(probe, X, reset=True, **options))
@@ -265,10 +267,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         else:
             Y = align(labels.indicator, None, classes.tolist())
         best = self._topk(trained, X, 1)[0]
-        if sample_weight is None:
-            return precision_at_k(Y, best, 1)
-        right = Y[np.arange(len(best)), best[:, 0]].astype(bool)
-        return float(np.average(np.asarray(right).ravel(), weights=np.asarray(sample_weight)))
+        hits = match(Y, best).hits[:, 0]
+        weights = None if sample_weight is None else checked_weights(sample_weight, len(best))
+        return float(np.average(hits, weights=weights))
 
     def score_all(self, X: Any) -> F32:
         """Scores of all labels (n_rows, n_labels), for systems that have them; mind the size."""
@@ -354,6 +355,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
             raise ValueError("this model was fitted on texts, but got feature vectors")
         if trained.feature_names_in is None and is_clean(X, trained.n_features_in):
             return as_matrix(X)
+        check_matrix(X)
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float32, order="C")
         matrix = as_matrix(X)
         if matrix.shape[1] != trained.n_features:  # the model was replaced meanwhile

@@ -8,8 +8,9 @@ import numpy as np
 from scipy.sparse import issparse
 
 from labelry.arrays import F32, F64
+from labelry.checks import refuse_masked
 from labelry.data.labels import checked_indicator, label_counts
-from labelry.linalg.matrices import Matrix, as_matrix
+from labelry.linalg.matrices import Matrix, as_matrix, check_sparse
 from labelry.linalg.rows import Block, Rows
 
 _LARGEST = 1e15  # feature whose squares, and sums of them, are safe in float32
@@ -27,9 +28,18 @@ def _add_label_counts(block: Block, counts: F64) -> None:
     counts += label_counts(checked_indicator(block.side("Y"), block.start))
 
 
+def check_matrix(X: Any) -> None:
+    """Raise a ValueError for what scikit-learn would follow, or drop, without a look."""
+    refuse_masked("X", X)
+    if issparse(X):
+        check_sparse(X)
+
+
 def checked_weights(weights: Any, n_rows: int) -> F32:
     """Return weights of rows as an array; a ValueError unless they are weights."""
-    checked = np.asarray(weights, dtype=np.float32)
+    refuse_masked("sample_weight", weights)
+    with np.errstate(over="ignore"):  # becomes infinite
+        checked = np.asarray(weights, dtype=np.float32)
     if checked.shape != (n_rows,):
         raise ValueError(f"sample_weight must have shape ({n_rows},), got {checked.shape}")
     if not np.isfinite(checked).all() or (checked < 0).any() or not checked.any():

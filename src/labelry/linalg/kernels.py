@@ -34,6 +34,20 @@ def csr_parts(A: csr_array) -> Csr:
     return Csr(A.indptr, A.indices, A.data)
 
 
+@njit(nogil=True, cache=True)
+def points_inside(indptr: Ints, indices: Ints, n_columns: int) -> bool:
+    """Whether indptr rises from 0 to ``len(indices)``, and indices are from 0 to n_columns - 1."""
+    if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(indices):
+        return False
+    for i in range(len(indptr) - 1):
+        if indptr[i] > indptr[i + 1]:
+            return False
+    least, most = np.int64(0), np.int64(-1)  # without a branch, so that it vectorises
+    for j in indices:
+        least, most = min(least, np.int64(j)), max(most, np.int64(j))
+    return least >= 0 and most < n_columns
+
+
 @njit(nogil=True, cache=True, inline="always")
 def _fetch_ahead(indices: Ints, p: int, last: int, M: F32, col0: int, col1: int) -> None:
     """Fetch the part of a row of M that the nonzero `AHEAD` places after p will need."""

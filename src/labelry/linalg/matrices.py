@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
 from labelry.arrays import F32
+from labelry.checks import refuse_masked
 from labelry.linalg import kernels
 from labelry.linalg.parallel import balanced_spans, run, spans
 
@@ -27,15 +28,45 @@ _WIDE = 128  # least columns per thread for which columns are split, not rows; n
 def as_matrix(A: object) -> Matrix:
     """Return a float32 CSR array (32-bit indices where they fit), or a float32 array in C order."""
     if not issparse(A):
+        refuse_masked("X", A)
         return np.ascontiguousarray(A, dtype=np.float32)
-    csr = A if _is_csr(A) else csr_array(A, dtype=np.float32)
-    # The kernels do not check: an index out of range would write anywhere.
-    if csr.nnz and not 0 <= csr.indices.min() <= csr.indices.max() < csr.shape[1]:
-        raise ValueError(f"a sparse matrix of {csr.shape[1]} columns has an index out of range")
+    check_sparse(A)
+    if _is_csr(A):
+        csr = A
+    else:
+        csr = csr_array(A, dtype=np.float32)
+        check_sparse(csr)  # of a format that has no pointers
     if not csr.has_canonical_format:
         csr = csr.copy()  # what was given stays as it is
         csr.sum_duplicates()
     return csr
+
+
+def check_sparse(A: Any) -> None:
+    """Raise a ValueError for a sparse matrix whose pointers or indices lead out of its arrays.
+
+    Neither our kernels nor scipy look before they follow them: they would read and write anywhere.
+    """
+    if A.format in ("csr", "csc", "bsr"):
+        major, minor = A.shape[::-1] if A.format == "csc" else A.shape
+        height, width = A.data.shape[1:] if A.format == "bsr" else (1, 1)
+        right = (
+            len(A.indptr) == major // height + 1
+            and len(A.indices) == len(A.data)
+            and kernels.points_inside(A.indptr, A.indices, minor // width)
+        )
+        rule = "its indptr must rise from 0 to the number of its indices and entries, and its"
+    elif A.format == "coo":
+        ends = np.array([0, len(A.data)])
+        right = all(
+            len(along) == len(A.data) and kernels.points_inside(ends, along, size)
+            for along, size in zip(A.coords, A.shape, strict=True)
+        )
+        rule = "each entry must have its indices, and the"
+    else:
+        return
+    if not right:
+        raise ValueError(f"a sparse matrix of shape {A.shape} is broken: {rule} indices be inside")
 
 
 def _is_csr(A: Any) -> TypeGuard[csr_array]:

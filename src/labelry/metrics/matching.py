@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
+
+from labelry.checks import refuse_masked
+from labelry.linalg.matrices import check_sparse
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,9 @@ def match(Y: Any, labels: ArrayLike) -> Matched:
 
 def canonical(Y: Any) -> csr_array:
     """`Y` as CSR with sorted, unique, nonzero entries; the argument is never changed."""
+    refuse_masked("Y", Y)
+    if issparse(Y):
+        check_sparse(Y)
     Y = csr_array(Y)
     if Y.ndim != 2 or Y.shape[1] == 0:
         raise ValueError(f"Y must have shape (n, c) with at least one label; got {Y.shape}")
@@ -93,6 +99,7 @@ def keep_above(labels: ArrayLike, scores: ArrayLike, threshold: float) -> NDArra
 
 def checked_scores(labels: NDArray[np.integer], scores: ArrayLike) -> NDArray[np.floating]:
     """`scores` as an array, which must have the shape of `labels`."""
+    refuse_masked("scores", scores)
     scores = np.asarray(scores)
     if scores.shape != labels.shape:
         raise ValueError(
@@ -110,6 +117,7 @@ def check_cutoff(k: int, labels: NDArray[np.integer]) -> None:
 
 
 def _checked_labels(labels: ArrayLike, n_rows: int, n_labels: int) -> NDArray[np.integer]:
+    refuse_masked("labels", labels)
     labels = np.asarray(labels)
     if labels.ndim != 2 or len(labels) != n_rows:
         raise ValueError(
