@@ -165,7 +165,7 @@ def _claimed(directory: Path) -> Iterator[None]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory, wait=False) as held:
-            if not held:
+            if held is False:
                 raise DataError("another process is writing shards to it", path=directory)
             try:
                 yield

@@ -45,7 +45,7 @@ def points_inside(indptr: Ints, indices: Ints, n_columns: int) -> bool:
     least, most = np.int64(0), np.int64(-1)  # without a branch, so that it vectorises
     for j in indices:
         least, most = min(least, np.int64(j)), max(most, np.int64(j))
-    return least >= 0 and most < n_columns
+    return bool(least >= 0 and most < n_columns)
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -112,17 +112,22 @@ def staged(target: Path, check: Check) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(directory: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a directory; yields False if it cannot be had."""
+def locked(directory: Path, *, wait: bool = True) -> Iterator[bool | None]:
+    """Hold the lock of a directory.
+
+    Yields False if another has it; None on a filesystem (some network ones) without such locks.
+    """
     import fcntl  # Windows has none, and can still load models
 
     descriptor = os.open(directory, os.O_RDONLY)
     try:
+        held: bool | None = True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            held = True
-        except OSError:  # another has it, or the filesystem (some network ones) has no such locks
+        except BlockingIOError:
             held = False
+        except OSError:
+            held = None
         yield held
     finally:
         os.close(descriptor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -254,6 +256,60 @@ def test_another_job_is_refused(shards: Shards, tmp_path: Path) -> None:
         pass
     with checkpointed(rows, passes, other) as kept:  # begins anew
         assert [path.name for path in passes.iterdir()] == ["job.json"]
+
+
+def test_a_directory_belongs_to_one_job_at_a_time(shards: Shards, tmp_path: Path) -> None:
+    passes = tmp_path / "passes"
+    with checkpointed(shards.rows(), passes, {"seed": 0}) as rows:
+        rows.totals()
+        before = sorted(path.name for path in passes.iterdir())
+        for resume in (False, True):
+            with (
+                pytest.raises(ModelError, match=r"is in use by another training .* another --out"),
+                checkpointed(shards.rows(), passes, {"seed": 1}, resume=resume),
+            ):
+                pass
+        assert sorted(path.name for path in passes.iterdir()) == before
+    assert not passes.exists()
+    with checkpointed(shards.rows(), passes, {"seed": 1}) as rows:  # the lock has ended
+        rows.totals()
+
+
+@pytest.mark.parametrize("by_blocks", [False, True])
+def test_a_pass_of_another_job_is_refused(shards: Shards, tmp_path: Path, by_blocks: bool) -> None:
+    def work(rows: Rows) -> Any:
+        return list(rows.map_blocks(lambda b: b.start)) if by_blocks else rows.totals()
+
+    for seed in (0, 1):
+        with interrupted(shards.rows(), tmp_path / str(seed), {"seed": seed}) as rows:
+            work(rows)
+    # The first part of a pass by blocks, or the one file of another.
+    file = "pass-00001-00000" if by_blocks else "pass-00001"
+    (tmp_path / "1" / file).replace(tmp_path / "0" / file)
+    with (
+        pytest.raises(ModelError, match=rf"{file} is a pass of another job: begin anew without"),
+        checkpointed(shards.rows(), tmp_path / "0", {"seed": 0}, resume=True) as rows,
+    ):
+        work(rows)
+
+
+def test_a_crash_before_the_job_was_written_is_no_obstacle(shards: Shards, tmp_path: Path) -> None:
+    for resume in (False, True):
+        (tmp_path / "passes").mkdir()
+        with checkpointed(shards.rows(), tmp_path / "passes", {}, resume=resume) as rows:
+            rows.totals()
+
+
+def test_where_there_are_no_locks_a_job_runs(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with checkpointed(shards.rows(), tmp_path / "passes", {}) as rows:
+        assert len(rows.totals()) == 4
+    write_shards(tmp_path / "a.npz", tmp_path / "again")
 
 
 def test_nothing_else_is_deleted(shards: Shards, tmp_path: Path) -> None:

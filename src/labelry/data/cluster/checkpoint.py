@@ -14,7 +14,8 @@ import logging
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from labelry.data.streams import write_file
 from labelry.errors import ModelError
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Block, Cut, DerivedRows, Parts, StreamedRows, Work
+from labelry.storage.replacing import locked
 from labelry.storage.sealed import array_views, map_file, read_sealed, seal
 from labelry.storage.values import NamedArrays, pack, unpack_plain
 
@@ -41,10 +43,33 @@ T = TypeVar("T")
 class _Journal:
     """Where the passes of a job are kept, and how many it has made so far."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, job: str) -> None:
         self.directory = directory
+        self.job = job
         self.n_passes = 0
         self.replaying = True
+
+    def next_path(self) -> Path:
+        self.n_passes += 1
+        return self.directory / f"pass-{self.n_passes:05d}"
+
+    def write(self, path: Path, value: Any) -> None:
+        arrays: NamedArrays = {}
+        text = json.dumps({"job": self.job, "value": pack(value, "value", arrays)})
+        # As an array too: a value is one file, whole or not there.
+        arrays["json"] = np.frombuffer(text.encode(), dtype=np.uint8)
+        write_file(path, save({name: np.ascontiguousarray(a) for name, a in arrays.items()}))
+
+    def read(self, path: Path) -> Any:
+        arrays = array_views(map_file(path), path)
+        found = json.loads(arrays["json"].tobytes())
+        if found["job"] != self.job:
+            raise ModelError(f"{path} is a pass of another job: begin anew without --resume")
+        return unpack_plain(found["value"], "value", arrays)
+
+    def kept(self, path: Path) -> Any:
+        """Return the result of a pass, if it is there and so were all before it."""
+        return self.read(path) if self.replaying and path.exists() else None
 
 
 class CheckpointedRows(DerivedRows):
@@ -70,12 +95,12 @@ class CheckpointedRows(DerivedRows):
         return self._source.blocks()
 
     def map_blocks(self, function: Callable[[Block], T]) -> Iterator[T]:
-        path = self._next_path()
-        kept = self._kept(path)
+        path = self._journal.next_path()
+        kept = self._journal.kept(path)
         self._journal.replaying = isinstance(kept, dict) and "n_results" in kept
         if not self._journal.replaying or kept["n_results"] is None:
             return self._keeping(self._source.map_blocks(function), path)
-        return (_read(_part(path, i)) for i in range(kept["n_results"]))
+        return (self._journal.read(_part(path, i)) for i in range(kept["n_results"]))
 
     def _keeping(self, results: Iterator[T], path: Path) -> Iterator[T]:
         """Yield the results and write each one first; the count, written last, marks the end."""
@@ -83,9 +108,9 @@ class CheckpointedRows(DerivedRows):
         for n_results, result in enumerate(results, 1):
             plain = plain and _is_plain(result)
             if plain:
-                _write(_part(path, n_results - 1), result)
+                self._journal.write(_part(path, n_results - 1), result)
             yield result
-        _write(path, {"n_results": n_results if plain else None})
+        self._journal.write(path, {"n_results": n_results if plain else None})
 
     def map_batches(
         self, cut: Cut, work: Work[T], batches: Sequence[Parts], together: int, n_jobs: int
@@ -106,13 +131,13 @@ class CheckpointedRows(DerivedRows):
 
     def _each(self, make: Callable[[int], Iterator[T]], tasks: Sequence[Iterable[Any]]) -> Any:
         """Yield the result of each task; ``make(first)`` computes those that are not kept."""
-        return self._results(make, [_digest(task) for task in tasks], self._next_path())
+        return self._results(make, [_digest(task) for task in tasks], self._journal.next_path())
 
     def _results(
         self, make: Callable[[int], Iterator[T]], digests: list[int], path: Path
     ) -> Iterator[T]:
         for i, digest in enumerate(digests):
-            kept = self._kept(_part(path, i))
+            kept = self._journal.kept(_part(path, i))
             if not isinstance(kept, dict) or kept.get("task") != digest:
                 break
             yield kept["result"]
@@ -120,7 +145,7 @@ class CheckpointedRows(DerivedRows):
             return
         self._journal.replaying = False
         for j, result in enumerate(make(i), start=i):
-            _write(_part(path, j), {"task": digests[j], "result": result})
+            self._journal.write(_part(path, j), {"task": digests[j], "result": result})
             yield result
 
     def sum_blocks(self, function: Callable[[Block], Matrix]) -> Matrix:
@@ -142,20 +167,13 @@ class CheckpointedRows(DerivedRows):
 
     def _kept_or_made(self, fits: Callable[[Any], bool], make: Callable[[], Any]) -> Any:
         """Return the result of a pass, from its file if that fits; otherwise make and write it."""
-        path = self._next_path()
-        kept = self._kept(path)
+        path = self._journal.next_path()
+        kept = self._journal.kept(path)
         self._journal.replaying = fits(kept)
         if not self._journal.replaying:
             kept = make()
-            _write(path, kept)
+            self._journal.write(path, kept)
         return kept
-
-    def _next_path(self) -> Path:
-        self._journal.n_passes += 1
-        return self._journal.directory / f"pass-{self._journal.n_passes:05d}"
-
-    def _kept(self, path: Path) -> Any:
-        return _read(path) if self._journal.replaying and path.exists() else None
 
 
 @contextmanager
@@ -166,30 +184,52 @@ def checkpointed(
 
     `job` is plain data that identifies the passes; `job_of` makes it for a model and its shards.
     With `resume` the passes that an interrupted job left in the directory are used, otherwise they
-    are deleted. A directory with passes of another job, or something else, is a ModelError.
+    are deleted. A directory that another job is using, with passes of another job, or of something
+    else, is a ModelError.
     """
     directory = Path(directory)
     plain = json.loads(json.dumps(pack(job, "job", {})))
-    header = {"format": FORMAT, "format_version": FORMAT_VERSION, "job": plain}
-    if directory.exists():
-        there = read_sealed(directory / JOB, FORMAT, FORMAT_VERSION, "a directory of passes")["job"]
-        if resume and there != plain:
-            names = [name for name in plain if plain[name] != there.get(name)]
-            raise ModelError(
-                f"{directory} has passes of another job, of other {' and '.join(names)}: give the "
-                "same, or begin anew without --resume"
-            )
-        if not resume:
+    header = seal({"format": FORMAT, "format_version": FORMAT_VERSION, "job": plain})
+    with ExitStack() as until_done:
+        _claim(directory, until_done)
+        if any(directory.iterdir()):
+            kept = read_sealed(directory / JOB, FORMAT, FORMAT_VERSION, "a directory of passes")
+            if resume:
+                _check_same(directory, plain, kept["job"])
+            else:
+                for path in directory.iterdir():
+                    path.unlink()
+        if not (directory / JOB).exists():
+            write_file(directory / JOB, header)
+        try:
+            yield CheckpointedRows(rows, _Journal(directory, sha256(header).hexdigest()))
+        except BaseException:
+            log.info("its passes so far are kept in %s: --resume goes on with them", directory)
+            raise
+        with locked(directory.parent):  # so that no other job opens what is being deleted
             shutil.rmtree(directory)
-    if not directory.exists():
-        directory.mkdir(parents=True)
-        write_file(directory / JOB, seal(header))
-    try:
-        yield CheckpointedRows(rows, _Journal(directory))
-    except BaseException:
-        log.info("its passes so far are kept in %s: --resume goes on with them", directory)
-        raise
-    shutil.rmtree(directory)
+
+
+def _claim(directory: Path, until_done: ExitStack) -> None:
+    """Make the directory and hold its lock, or refuse one that another job is using."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with locked(directory.parent):
+        directory.mkdir(exist_ok=True)
+        if until_done.enter_context(locked(directory, wait=False)) is False:
+            raise ModelError(
+                f"{directory} is in use by another training with the same --out: wait until it "
+                "ends, or give another --out"
+            )
+
+
+def _check_same(directory: Path, job: dict[str, Any], there: dict[str, Any]) -> None:
+    """Refuse passes of another job."""
+    if there != job:
+        names = [name for name in job if job[name] != there.get(name)]
+        raise ModelError(
+            f"{directory} has passes of another job, of other {' and '.join(names)}: give the "
+            "same, or begin anew without --resume"
+        )
 
 
 def job_of(system: str, parameters: Mapping[str, Any], shards: Shards) -> dict[str, Any]:
@@ -218,16 +258,3 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "biuf"
     return value is None or isinstance(value, (bool, int, float, str))
-
-
-def _write(path: Path, value: Any) -> None:
-    arrays: NamedArrays = {}
-    text = json.dumps(pack(value, "value", arrays))
-    # As an array too: a value is one file, whole or not there.
-    arrays["json"] = np.frombuffer(text.encode(), dtype=np.uint8)
-    write_file(path, save({name: np.ascontiguousarray(a) for name, a in arrays.items()}))
-
-
-def _read(path: Path) -> Any:
-    arrays = array_views(map_file(path), path)
-    return unpack_plain(json.loads(arrays["json"].tobytes()), "value", arrays)
