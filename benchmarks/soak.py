@@ -1,17 +1,21 @@
-"""The server for a long time, with very many connections, with workers that are killed.
+"""The server for a long time, with very many connections, killed workers, and attackers.
 
-    python benchmarks/soak.py [--minutes 10] [--connections 10000] [--kills 5]
+    python benchmarks/soak.py [--parts connections,kills,attacks,soak] [--minutes 10]
 
-Trains a tagger on ICD-10-CM and starts `labelry serve`, three times:
+Trains a tagger on ICD-10-CM and starts `labelry serve` with an API key, once for each part:
 
-1. `--connections` are open at once, each with a request that has begun: first within the limit,
-   then beyond it.
-2. Two workers are killed in turn, `--kills` times, while clients ask that try once more.
-3. Clients ask for `--minutes`, rightly and wrongly, and leave in the middle, and the model is
-   replaced, every fifth time by a damaged one; memory is read every second. Of each connection
-   that is lost it says when and how, and what the server wrote about that time.
+- `connections`: `--connections` are open at once, each with a request that has begun: first within
+  the limit, then beyond it. Then as many send their headers one byte at a time, while others ask.
+- `kills`: two workers are killed in turn, `--kills` times, while clients ask that try once more.
+- `attacks`: each kind of benchmarks/attackers.py, with the key and without it, by 1, 8 and 64
+  clients for `--seconds`, while the health of the server is asked for; memory and answers.
+- `soak`: clients ask for `--minutes`, rightly and wrongly, and leave in the middle, and the model
+  is replaced, every fifth time by a damaged one; `--attackers` of each kind attack meanwhile, half
+  of them with the key. `--good` clients ask rightly only, and their answers are timed. Memory is
+  read every second. Of each connection that is lost it says when and how, and what the server wrote
+  about that time.
 
-Linux only. Prints Markdown.
+Linux only; ends by itself, and asks and attacks only the server that it started. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -37,12 +42,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from attackers import KINDS
 
 from labelry.data import write
 from labelry.data.icd import icd10cm
 
 LABELRY = [sys.executable, "-c", "from labelry.cli import main; main()"]
-HEAD = "POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: "
+KEY = "secret"
+ATTACKERS = Path(__file__).with_name("attackers.py")
+HEAD = (
+    f"POST /v1/predict HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\n"
+    "Content-Type: application/json\r\nContent-Length: "
+)
+ATTACKERS_AT_ONCE = (1, 8, 64)
 NEAR = timedelta(seconds=2)  # log lines that may have to do with a lost connection
 
 
@@ -128,7 +140,10 @@ def server(path: Path, *options: object) -> Iterator[tuple[int, subprocess.Popen
     """Port and process of a server that is ready."""
     command = [*LABELRY, "serve", str(path), "--port", "0", *map(str, options)]
     log = (path.parent / "server.log").open("a")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    environment = {**os.environ, "LABELRY_API_KEY": KEY}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+    )
     try:
         found = re.search(
             r"127\.0\.0\.1:(\d+)", process.stdout.readline() if process.stdout else ""
@@ -151,6 +166,65 @@ def memory(pid: int) -> float:
 def workers_of(pid: int) -> list[int]:
     children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
     return [c for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+
+# ---- attackers --------------------------------------------------------------------------------
+
+
+class Health(NamedTuple):
+    """Answers of /health/live on new connections: milliseconds; and memory above that at rest."""
+
+    median: float
+    slowest: float
+    mib: float
+
+
+def attackers(port: int, kind: str, n: int, key: str, seconds: float) -> subprocess.Popen[str]:
+    """Start clients that attack for some seconds."""
+    command = [sys.executable, str(ATTACKERS), str(port), kind, "--clients", str(n)]
+    command += ["--key", key, "--seconds", str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def health(port: int) -> float:
+    """Milliseconds for an answer on a new connection."""
+    start = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(b"GET /health/live HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+    if b" 200 OK" not in answer:
+        sys.exit(f"the health of the server was {answer!r}")
+    return 1e3 * (time.perf_counter() - start)
+
+
+def asked_under_attack(port: int, pid: int, kind: str, n: int, key: str, seconds: float) -> Health:
+    rest = memory(pid)
+    attack = attackers(port, kind, n, key, seconds)
+    times, most = [], rest
+    while attack.poll() is None:
+        times.append(health(port))
+        most = max(most, memory(pid))
+        time.sleep(0.005)
+    return Health(float(np.median(times)), max(times), most - rest)
+
+
+def attacks(path: Path, options: argparse.Namespace) -> None:
+    print(f"## Attackers, each kind for {options.seconds:g} s\n")
+    print("| | " + " | ".join(f"{n} | {n} with the key" for n in ATTACKERS_AT_ONCE) + " | MiB |")
+    print("|---" * (2 * len(ATTACKERS_AT_ONCE) + 2) + "|")
+    with server(path) as (port, process):
+        for _ in range(100):
+            health(port)
+        for kind in KINDS:
+            found = [
+                asked_under_attack(port, process.pid, kind, n, key, options.seconds)
+                for n in ATTACKERS_AT_ONCE
+                for key in ("", KEY)
+            ]
+            cells = [f"{each.median:.1f} / {each.slowest:.0f}" for each in found]
+            most = max(each.mib for each in found)
+            print(f"| {kind} | {' | '.join(cells)} | {most:.1f} |", flush=True)
+    print("\nMilliseconds until /health/live answers: median / slowest. MiB: most above rest.\n")
 
 
 # ---- 1. very many connections -----------------------------------------------------------------
@@ -183,6 +257,10 @@ def connections(path: Path, options: argparse.Namespace) -> None:
             after = asyncio.run(crowd(port, 10, process.pid))[1]
             print(f"| {limit:,} | {dict(counts)} | {before:.1f} | {held:.1f} | {after:.1f} |")
     print()
+    print("| headers byte by byte | health: median ms | slowest ms | MiB more |\n|---|---|---|---|")
+    with server(path, "--max-connections", 2 * n) as (port, process):
+        found = asked_under_attack(port, process.pid, "slow headers", n, "", 2 * options.seconds)
+        print(f"| {n:,} clients | {found.median:.1f} | {found.slowest:.1f} | {found.mib:.1f} |\n")
 
 
 # ---- 2. workers that are killed ---------------------------------------------------------------
@@ -285,6 +363,29 @@ async def talk(
     client.close()
 
 
+async def ask_rightly(
+    port: int, texts: list[str], number: int, times: list[float], lost: list[str], end: float
+) -> None:
+    """Ask for the labels of one text after the other; nothing of this may be lost or slow."""
+    client = Client(port)
+    place = number * 89
+    while time.monotonic() < end:
+        place += 1
+        body = json.dumps({"text": texts[place % len(texts)], "k": 5}).encode()
+        start = time.perf_counter()
+        try:
+            status = await client.ask(body)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            lost.append(type(error).__name__)
+            client.close()
+        else:
+            if status != 200:
+                lost.append(str(status))
+        times.append(time.perf_counter() - start)
+        await asyncio.sleep(0.01)
+    client.close()
+
+
 async def replace(path: Path, other: Path, seconds: float, counts: Counter, end: float) -> None:
     """Put copies of a model in its place, of which every fifth is damaged."""
     while time.monotonic() + seconds < end:
@@ -307,26 +408,52 @@ async def watch(pid: int, curve: list[tuple[float, float]], end: float) -> None:
         await asyncio.sleep(1)
 
 
-def soak(path: Path, wanted: list[bytes], options: argparse.Namespace) -> None:
+def soak(path: Path, texts: list[str], options: argparse.Namespace) -> None:
+    wanted = bodies(texts)
     other = path.with_name("other")
     shutil.copytree(path, other)
     counts: Counter = Counter()
     losses: list[Loss] = []
     curve: list[tuple[float, float]] = []
+    times: list[float] = []
+    lost: list[str] = []
     seconds = 60 * options.minutes
     with server(path) as (port, process):
 
         async def everything() -> None:
             end = time.monotonic() + seconds
             clients = [talk(port, wanted, i, counts, losses, end) for i in range(options.clients)]
+            clients += [ask_rightly(port, texts, i, times, lost, end) for i in range(options.good)]
             replacing = replace(path, other, options.replace, counts, end)
             await asyncio.gather(*clients, replacing, watch(process.pid, curve, end))
 
+        n = options.attackers
+        keys = [("", n - n // 2), (KEY, n // 2)]
+        attacking = [
+            attackers(port, kind, clients, key, seconds)
+            for kind in KINDS
+            for key, clients in keys
+            if clients
+        ]
         asyncio.run(everything())
+        sent = [json.loads(attack.communicate()[0]) for attack in attacking]
         time.sleep(12)  # until connections that clients left have ended
         rest = memory(process.pid)
     answers = sum(n for what, n in counts.items() if isinstance(what, int))
     print(f"## {options.minutes:g} minutes, {options.clients} clients\n")
+    if times:
+        ms = 1e3 * np.array(times)
+        print(
+            f"{options.good} clients that ask rightly: {len(ms):,} requests, {len(lost)} lost "
+            f"{dict(Counter(lost))}; ms: median {np.median(ms):.0f}, "
+            f"99 % {np.quantile(ms, 0.99):.0f}, slowest {ms.max():.0f}\n"
+        )
+    if sent:
+        connections_, mib = (sum(each.get(w, 0) for each in sent) for w in ("connections", "bytes"))
+        print(
+            f"{options.attackers} attackers of each of {len(KINDS)} kinds: {connections_:,} "
+            f"connections, {mib / 2**20:,.0f} MiB\n"
+        )
     print(f"{answers:,} answers, {answers / seconds:,.0f} a second: {dict(counts)}\n")
     tell_losses(losses, (path.parent / "server.log").read_text().splitlines())
     print("| minute | memory, MiB: median | least | most |\n|---|---|---|---|")
@@ -362,17 +489,32 @@ def main() -> None:
     parser.add_argument("--replace", type=float, default=10, help="seconds between new models")
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--good", type=int, default=4, help="clients that ask rightly only")
+    parser.add_argument("--attackers", type=int, default=2, help="of each kind, in the soak")
+    parser.add_argument("--seconds", type=float, default=3, help="of each attack alone")
+    parser.add_argument("--parts", default="connections,kills,attacks,soak")
+    parser.add_argument("--model", type=Path, help="a tagger of texts, instead of training one")
     options = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as folder:
         path, data = Path(folder) / "icd.labelry", icd10cm()
-        write(data.train, Path(folder) / "train.jsonl")
-        train = ["train", str(Path(folder) / "train.jsonl"), "--out", str(path), "--quiet"]
-        subprocess.run([*LABELRY, *train, "--quality", "fast"], check=True)
-        connections(path, options)
-        kills(path, options)
-        soak(path, bodies(data.test.texts or []), options)
+        if options.model:
+            shutil.copytree(options.model, path)
+        else:
+            write(data.train, Path(folder) / "train.jsonl")
+            train = ["train", str(Path(folder) / "train.jsonl"), "--out", str(path), "--quiet"]
+            subprocess.run([*LABELRY, *train, "--quality", "fast"], check=True)
+        parts: dict[str, Callable[[], None]] = {
+            "connections": lambda: connections(path, options),
+            "kills": lambda: kills(path, options),
+            "attacks": lambda: attacks(path, options),
+            "soak": lambda: soak(path, data.test.texts or [], options),
+        }
+        load = os.getloadavg()[0]
+        print(f"{os.cpu_count()} processors; load of the machine before the runs: {load:.1f}.\n")
+        for part in options.parts.split(","):
+            parts[part]()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import pytest
 
 import labelry
 from labelry.cli import main
+from labelry.server.logs import MOST_LINES
 
 LABELRY = [sys.executable, "-c", "from labelry.cli import main; main()"]
 SECONDS = 180  # after which a test gives up waiting
@@ -157,6 +158,113 @@ def test_a_worker_that_is_killed_is_replaced(model: Path) -> None:
         assert line in get(f"{address}/metrics")
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs; one that has ended may wait for its parent to look."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the workers in /proc")
+def test_workers_end_with_a_parent_that_is_killed(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    with serving(model, "--workers", 2, TMPDIR=str(tmp_path / "figures")) as (address, process):
+        until(lambda: len(workers_of(process)) == 2)
+        assert best(address, "the cat sits") == "cat"
+        assert list((tmp_path / "figures").glob("labelry-metrics-*"))
+        workers = workers_of(process)
+        process.kill()
+        until(lambda: not any(map(is_there, workers)))
+        assert refuses(int(address.rpartition(":")[2]))
+        assert not list((tmp_path / "figures").glob("labelry-metrics-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the workers in /proc")
+def test_a_worker_that_is_stopped_does_not_keep_the_server(model: Path) -> None:
+    with serving(model, "--workers", 2, "--timeout", 0.5) as (address, process):
+        until(lambda: len(workers_of(process)) == 2)
+        assert best(address, "the cat sits") == "cat"
+        workers = workers_of(process)
+        os.kill(workers[0], signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+        assert not any(map(is_there, workers))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the workers in /proc")
+def test_a_worker_that_is_stopped_is_replaced(model: Path) -> None:
+    sooner = "import labelry.server.run as run; run._SILENT_SECONDS = 0.5; "
+    with serving(model, "--workers", 2, before=sooner) as (address, process):
+        until(lambda: len(workers_of(process)) == 2)
+        stopped = workers_of(process)[0]
+        os.kill(stopped, signal.SIGSTOP)
+        until(lambda: len(workers_of(process)) == 2 and stopped not in workers_of(process))
+        assert best(address, "the cat sits") == "cat"
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_hangup_drains(model: Path, workers: int) -> None:
+    options = ("--timeout", SECONDS, "--workers", workers)
+    with serving(model, *options, before=OWN_GROUP) as (address, process):
+        body = b'{"text": "the cat sits", "k": 1}'
+        status, connection = begun(address, body)
+        assert status == 100
+        os.killpg(process.pid, signal.SIGHUP)  # as a terminal that is closed sends it
+        until(lambda: refuses(int(address.rpartition(":")[2])))
+        connection.sendall(body)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        connection.close()
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert process.wait(SECONDS) == 0
+
+
+def test_a_hangup_is_ignored_as_nohup_wants_it(model: Path) -> None:
+    ignore = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    with serving(model, before=ignore) as (address, process):
+        process.send_signal(signal.SIGHUP)
+        assert best(address, "the cat sits") == "cat"
+
+
+OWN_GROUP = "import os; os.setpgid(0, 0); "
+
+
+def test_a_server_without_a_key_says_who_can_reach_it(model: Path) -> None:
+    for options, environment, expected in (
+        (("--host", "0.0.0.0"), {"LABELRY_API_KEY": "a"}, False),
+        (("--host", "0.0.0.0"), {}, True),
+        (("--host", "127.0.0.1"), {}, False),
+    ):
+        command = [*LABELRY, "serve", str(model), "--port", "0", *options]
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout
+        assert process.stdout.readline().startswith("serving animals.labelry")
+        process.terminate()
+        said = process.communicate(timeout=SECONDS)[1]
+        assert ("whoever can reach this address can use the server" in said) is expected
+
+
+def test_the_log_of_wrong_requests_is_short(model: Path) -> None:
+    with serving(model, LABELRY_API_KEY="secret") as (address, process):
+        host, port = address.removeprefix("http://").split(":")
+        for _ in range(100):
+            with socket.create_connection((host, int(port)), timeout=SECONDS) as client:
+                client.sendall(b"no HTTP\r\n\r\n")
+                assert b"400" in client.recv(4096)
+        process.terminate()
+        said = process.communicate(timeout=SECONDS)[1]
+        assert said.count("Invalid HTTP request") == MOST_LINES
 
 
 # Workers, but not the process that starts them, wait here until they are let go.
@@ -340,6 +448,7 @@ def test_bad_model_and_port(failure: Callable[..., str], model: Path, tmp_path: 
         said = failure(model, "--port", port)
         why = f"labelry: cannot listen on 127.0.0.1 port {port}: Address already in use"
         assert said.splitlines()[-1] == why
+    assert "the host is empty" in failure(model, "--host", "")
     assert "cannot listen on no.such.host" in failure(model, "--host", "no.such.host.invalid")
     assert "timeout must be positive" in failure(model, "--timeout", 0)
     assert "max_connections must be at most" in failure(model, "--max-connections", 1 << 40)

@@ -550,3 +550,33 @@ def test_slow_models_are_given_up(client_of: Start, monkeypatch: pytest.MonkeyPa
     assert client.get("/health/live").status_code == 200
     go_on.set()
     assert client.post("/v1/predict", json={"text": "a"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"text": "cat", "labels": ["ü" * 500_000]},
+        {"text": "cat", "ü" * 500_000: 1},
+        {"text": "cat", "k": "ü" * 500_000},
+        {"features": {"9" * 4000: 1.0}},
+        {"features": {"ü" * 500_000: 1.0}},
+        {"features": [{"3": 1.0, "ü" * 500_000: "a"}]},
+    ],
+)
+def test_errors_are_short_and_in_ascii(client_of: Start, wanted: dict[str, Any]) -> None:
+    model = "features" if "features" in wanted else "texts"
+    answer = client_of(model).post("/v1/predict", json=wanted)
+    assert answer.status_code == 422
+    assert len(answer.content) < 8000
+    assert answer.content.isascii()
+    error = answer.json()["error"]
+    assert error["message"]
+    assert len(error["message"]) <= 310
+    assert len(error["where"] or "") <= 310
+
+
+def test_an_error_keeps_its_end(client_of: Start) -> None:
+    answer = client_of("texts").post("/v1/predict", json={"text": "a", "labels": ["b" * 1000]})
+    message = problem(answer, 422, "unknown_label", "labels.0")
+    assert message.startswith("the model has no label 'bbb")
+    assert message.endswith("b': see /v1/labels")

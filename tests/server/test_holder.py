@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 import labelry
+from labelry.server import holder
 from labelry.server.app import create_app
 from labelry.server.settings import ServerSettings
 
@@ -242,5 +244,42 @@ def test_a_request_ends_with_the_model_it_began_with(path: Path) -> None:
             assert answer["model"] == old.fingerprint
             assert [label["label"] for label in answer["predictions"][0]] == ["cat"]
             assert np.isfinite(answer["predictions"][0][0]["score"])
+
+    asyncio.run(main())
+
+
+def test_a_directory_that_goes_away_and_comes_back(path: Path) -> None:
+    async def main() -> None:
+        async with running(path) as (holder, client):
+            path.rename(path.with_name("elsewhere"))
+            await until(lambda: holder.failed)
+            shutil.rmtree(path.with_name("elsewhere"))  # what is mapped stays
+            answer = await client.post("/v1/predict", json={"text": "cat", "k": 1})
+            assert answer.json()["predictions"][0][0]["label"] == "cat"
+            await asyncio.to_thread(fit, "cow", path)
+            await until(lambda: holder.failed is None)
+            assert holder.current.labels[0] == "cow"
+
+    asyncio.run(main())
+
+
+def test_a_file_system_that_does_not_answer_stops_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def hang(_: Path) -> None:
+        asked.set()
+        assert answers.wait(SECONDS)
+
+    async def main() -> None:
+        async with running(path) as (_, client):
+            monkeypatch.setattr(holder, "identity", hang)
+            await until(asked.is_set)
+            answer = await client.post("/v1/predict", json={"text": "cat", "k": 1})
+            assert answer.status_code == 200
+            assert not answers.is_set()
+            monkeypatch.undo()
+            answers.set()
 
     asyncio.run(main())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,10 +22,12 @@ from labelry.server.run import listen
 from labelry.server.settings import ServerSettings
 
 SECONDS = 20
+MOST = 100 << 20  # bytes that a server may take before it ends a connection
 Start = Callable[..., str]
 
 
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n"
+BODY = b'{"text": "cat"}'
 PREDICT = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 
 
@@ -130,6 +134,19 @@ def test_a_clock_runs_whenever_no_request_is_being_answered(talk: Talk) -> None:
     talk(conversation)
 
 
+def test_a_wall_clock_that_jumps_ends_nothing(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await talk.until(lambda: talk.server.server_state.connections)
+        for now in (1.0, 1e10, 2e9, 0.0):
+            writer.write(PREDICT + b"Content-Length: 15\r\n\r\n" + BODY[:5])
+            await talk.until(lambda: talk.connection._body % 15 == 5)
+            monkeypatch.setattr(time, "time", lambda now=now: now)
+            writer.write(BODY[5:])
+            assert b"200 OK" in (await answer_to(reader))[0]
+
+    talk(conversation)
+
+
 def test_a_body_that_nobody_waits_for_ends(talk: Talk) -> None:
     """The answer was there before it, and clears every other clock when it goes on."""
 
@@ -160,6 +177,101 @@ def test_endless_headers_end(talk: Talk) -> None:
             await send_for_ever(writer)
 
     talk(conversation)
+
+
+TRAILERS = PREDICT + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+MORE = {
+    "headers": (b"GET / HTTP/1.1\r\n", b"a: b\r\n" * 100),
+    "a header": (b"GET / HTTP/1.1\r\nX: ", b"a" * 1000),
+    "a path": (b"GET /", b"a" * 1000),
+    "trailers": (TRAILERS, b"a: b\r\n" * 100),
+    "a trailer": (TRAILERS + b"X: ", b"a" * 1000),
+    "an extension": (PREDICT + b"Transfer-Encoding: chunked\r\n\r\n2;", b"a=b;" * 300),
+    "extensions": (
+        PREDICT + b"Transfer-Encoding: chunked\r\n\r\n",
+        (b"1;" + b"a" * 500 + b"\r\n \r\n") * 2,
+    ),
+    "chunks": (PREDICT + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n" * 200),
+}
+
+
+@pytest.mark.parametrize("key", [None, "secret"])
+@pytest.mark.parametrize("what", MORE)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_what_comes_beside_a_body_ends(
+    address_of: Start, what: str, key: str | None, size: int
+) -> None:
+    """It comes little by little, or in pieces of a megabyte, with the key and without one."""
+    head, more = MORE[what]
+    assert until_reset(address_of("texts", api_key=key), head, more * size) < MOST
+
+
+def until_reset(address: str, head: bytes, more: bytes) -> int:
+    """Send `more` on and on; return how many bytes were sent until the server ended it."""
+    host, port = address.removeprefix("http://").split(":")
+    sent = 0
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as client:
+        client.sendall(head)
+        client.setblocking(False)
+        with suppress(ConnectionError):
+            while sent < MOST:
+                readable, writable, _ = select.select([client], [client], [], SECONDS)
+                assert readable or writable, "neither taken nor ended"
+                with suppress(BlockingIOError):
+                    if readable and not client.recv(1 << 16):
+                        break
+                    if writable:
+                        sent += client.send(more)
+    return sent
+
+
+def test_what_comes_beside_a_body_is_counted_to_the_byte(talk: Talk) -> None:
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(PREDICT + b"Transfer-Encoding: chunked\r\n\r\n")
+        await talk.until(lambda: talk.server.server_state.connections and talk.connection.cycle)
+        begun = talk.connection._framing
+        writer.write(b"3;a=b\r\n{}")
+        await talk.until(lambda: talk.connection._body == 2)
+        assert talk.connection._framing - begun == 7 + protocol._ITEM_BYTES
+        writer.write(b" \r\n")
+        await talk.until(lambda: talk.connection._body == 3)
+        writer.write(b"0\r\nX-Api: ")
+        await talk.until(lambda: talk.connection._framing - begun == 19 + 2 * protocol._ITEM_BYTES)
+
+    talk(conversation)
+
+
+def test_a_body_in_many_chunks_is_read(talk: Talk) -> None:
+    body = json.dumps({"text": "cat " * 50_000}).encode()
+    parts = [body[i : i + 150] for i in range(0, len(body), 150)]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
+
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(PREDICT + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
+        assert b"200 OK" in (await answer_to(reader))[0]
+        writer.write(LIVE)
+        assert b"200 OK" in (await answer_to(reader))[0]
+
+    talk(conversation)
+
+
+def test_a_trailer_is_no_header(address_of: Start) -> None:
+    """A key, or the kind of a body, that stands behind it must not count."""
+    body = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%s\r\n"
+    body += b"f\r\n" + BODY + b"\r\n0\r\n%s\r\n"
+    key, kind = b"X-API-Key: secret\r\n", b"Content-Type: application/json\r\n"
+    for headers, trailers, expected in (
+        (key + kind + b"Connection: close\r\n", b"X-A: b\r\n", b"200"),
+        (kind + b"Connection: close\r\n", key, b"401"),
+        (key + b"Connection: close\r\n", kind, b"415"),
+    ):
+        answer = said(address_of("texts", api_key="secret"), body % (headers, trailers))
+        assert answer.split()[1] == expected
+
+
+def test_a_body_is_not_read_for_ever_after_its_answer(address_of: Start) -> None:
+    head = PREDICT + b"Content-Length: 1000000000000\r\n\r\n"
+    assert until_reset(address_of("texts", api_key="secret"), head, b" " * (1 << 16)) < MOST
 
 
 def test_a_slow_body_ends(models: dict[str, Path]) -> None:
@@ -279,9 +391,6 @@ def test_connections_leave_files_for_everything_else(
         assert b"200 OK" in (await answer_to(reader))[0]
 
     talk(conversation)
-
-
-BODY = b'{"text": "cat"}'
 
 
 @pytest.mark.parametrize(

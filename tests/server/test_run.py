@@ -17,3 +17,15 @@ def test_a_server_does_not_run_on_numbas_threads(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(run, "threading_layer", lambda: "workqueue")
     with pytest.raises(LabelryError, match=r"'workqueue' is in use.*parallel=True"):
         run.check_threads()
+
+
+@pytest.mark.parametrize("host", ["", "no.such.host.invalid", "ü.invalid", "a" * 100 + "é", "\0"])
+def test_an_address_that_is_none(host: str) -> None:
+    with pytest.raises(ValueError, match=r"host is empty|cannot listen on"):
+        run.listen(host, 0)
+
+
+def test_which_addresses_other_machines_reach() -> None:
+    for host, expected in (("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)):
+        with run.listen(host, 0) as listener:
+            assert run.is_beyond_this_machine(listener) is expected

@@ -59,7 +59,10 @@ def serve(
     )
     typer.echo(f"labelry: loading {model.name}", err=True)
 
-    def ready(address: str) -> None:
+    def ready(address: str, beyond_this_machine: bool) -> None:
+        if beyond_this_machine and settings.api_key is None:
+            open_to = "whoever can reach this address can use the server, as it has no API key"
+            typer.echo(f"labelry: {open_to} (--api-key-file)", err=True)
         typer.echo(f"serving {model.name} at {address} (API: {address}/docs; stop with Ctrl-C)")
 
     run(settings, host, port, workers, ready)

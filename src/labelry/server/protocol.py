@@ -15,9 +15,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from labelry.server.gate import SURPLUS
 
 HEADER_SECONDS = 10.0
-HEADER_BYTES = 1 << 16
+# Bytes of a request beside its body: headers, trailers, and the sizes and extensions of chunks.
+# A body that comes in many chunks may have as many bytes of this again as the body has.
+FRAMING_BYTES = 1 << 16
+# Bytes of a body that still come after the answer, and are dropped.
+UNREAD_BYTES = 1 << 20
 STUCK_SECONDS = 30.0
 MOST_PIPELINED = 16  # requests of a connection that wait for an earlier answer
+
+# Bytes that a header, a trailer or a chunk counts for beside its own, because each calls Python.
+# HTTP/2 counts 32 for a header. With 128, the most of a request take about a millisecond
+# (benchmarks/soak.py measures the result: 64 attackers).
+_ITEM_BYTES = 128
 
 _OTHERS = 64  # files of a worker beside its connections, such as model, metrics and pipes
 
@@ -30,15 +39,22 @@ class GuardedProtocol(HttpToolsProtocol):
     its answers for `STUCK_SECONDS` is cut off, also while the connection is to be closed, which
     waits for them to be taken.
 
+    What comes beside the bodies that the application reads is counted, and ends the connection at
+    `FRAMING_BYTES`. Trailers are dropped: nothing here needs them, and they must not pass for
+    headers.
+
     With `limit_concurrency`, connections beyond that many are marked, and `Gate` refuses their
     requests; the others are served. (uvicorn would refuse every request while there are so many.)
     """
 
     _waiting: asyncio.TimerHandle | None = None  # until the headers are complete
     _stuck: asyncio.TimerHandle | None = None  # until the client reads on
-    _in_headers = False
-    _header_bytes = 0
     _is_surplus = False
+    _in_headers = False
+    _began_here = False  # the request, within the bytes that are being read
+    _framing = 0
+    _body = 0  # bytes for the application
+    _unread = 0  # bytes of the body that came after the answer
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -54,12 +70,13 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        begun = self._in_headers
+        self._began_here, body = False, self._body + self._unread
         super().data_received(data)
-        if begun and self._in_headers:
-            self._header_bytes += len(data)
-            if self._header_bytes > HEADER_BYTES:
-                self._close()
+        if self._began_here:
+            return  # how many of the bytes are of this request is not known, but `_count` saw them
+        self._framing += len(data) - (self._body + self._unread - body)
+        if self._is_too_much():
+            self._close()
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= MOST_PIPELINED:
@@ -67,16 +84,45 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         if self._is_surplus:
             self.scope[SURPLUS] = True  # type: ignore[literal-required]
-        self._in_headers, self._header_bytes = True, 0
+        self._in_headers = self._began_here = True
+        self._framing = self._body = self._unread = 0
         self._wait()
 
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        if self._in_headers:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        # What came with the first bytes has not been counted.
-        if len(self.url) + sum(len(n) + len(v) for n, v in self.headers) > HEADER_BYTES:
-            raise ValueError("too many bytes of headers")
         self._in_headers = False
         self._end_wait()
         super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """Count a chunk; the parser calls it if it is there."""
+        self._count(0)
+
+    def on_body(self, body: bytes) -> None:
+        if self.cycle.response_complete:
+            self._unread += len(body)
+            if self._unread > UNREAD_BYTES:
+                raise ValueError("too many bytes of a body after its answer")
+        else:
+            self._body += len(body)
+        super().on_body(body)
+
+    def _count(self, size: int) -> None:
+        """Count a header or a chunk, and its size unless `data_received` did."""
+        self._framing += _ITEM_BYTES + (size if self._began_here else 0)
+        if self._is_too_much():
+            raise ValueError("too many bytes beside the body")
+
+    def _is_too_much(self) -> bool:
+        return self._framing > FRAMING_BYTES + self._body
 
     def on_response_complete(self) -> None:
         is_last = not self.pipeline

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import atexit
 import gc
+import ipaddress
 import logging
 import math
+import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any
@@ -25,6 +30,7 @@ from uvicorn.supervisors.multiprocess import Process
 
 from labelry.errors import LabelryError
 from labelry.server.app import create_app
+from labelry.server.logs import CONFIGURATION
 from labelry.server.metrics import SHARED
 from labelry.server.protocol import GuardedProtocol, allow_connections
 from labelry.server.served import load_served
@@ -32,24 +38,22 @@ from labelry.server.settings import ServerSettings
 
 _SILENT_SECONDS = 15  # without an answer to its parent, after which a worker is replaced
 _LOOK_SECONDS = 0.1  # between checks of signals and workers
+_LATE_SECONDS = 5.0  # after its time to end, before a worker is killed
 _PAUSE_SECONDS = 5.0  # before a worker that could not load the model ends and is replaced
 
-_LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s [%(process)d] %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "loggers": {
-        "labelry": {"handlers": ["stderr"], "level": "INFO"},
-        "uvicorn": {"handlers": ["stderr"], "level": "WARNING"},
-    },
-}
+_TERMINAL = {signal.SIGINT, signal.SIGHUP}
 
 
 def serve(
-    settings: ServerSettings, host: str, port: int, workers: int, ready: Callable[[str], None]
+    settings: ServerSettings,
+    host: str,
+    port: int,
+    workers: int,
+    ready: Callable[[str, bool], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then finish the open requests; call `ready` with the address.
+    """Serve until SIGINT, SIGTERM or SIGHUP, then finish the open requests.
+
+    `ready` is called with the address, and whether other machines can reach it.
 
     A `ModelError` if the model cannot be loaded, a `ValueError` if the address cannot be listened
     on or there cannot be so many connections, and a `LabelryError` if a worker ends before any of
@@ -58,7 +62,7 @@ def serve(
     allow_connections(settings.max_connections)
     with listen(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        announce = partial(ready, address)
+        announce = partial(ready, address, is_beyond_this_machine(listener))
         if workers == 1:
             app = create_app(settings)
             check_threads()
@@ -93,7 +97,7 @@ def _config(app: Callable[..., Any], settings: ServerSettings, **options: Any) -
         app,
         http=GuardedProtocol,
         ws="none",
-        log_config=_LOGGING,
+        log_config=CONFIGURATION,
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -106,13 +110,17 @@ def _config(app: Callable[..., Any], settings: ServerSettings, **options: Any) -
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that clients can connect to."""
+    if not host:  # the system would take it for all addresses
+        raise ValueError(
+            "the host is empty: give an address, such as 127.0.0.1, or 0.0.0.0 for all"
+        )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(2048)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError, TypeError) as error:  # the last two: of the name
         listener.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise ValueError(f"cannot listen on {host} port {port}: {reason}") from error
@@ -120,11 +128,23 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def is_beyond_this_machine(listener: socket.socket) -> bool:
+    """Return whether other machines may reach a socket."""
+    return not ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+
+
 def _serve_here(config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]) -> None:
     # uvicorn raises the signal that ended it again; here this end is not an error.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
+    if _heeds_hangups():
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     _Server(config, ready).run(sockets=[listener])
+
+
+def _heeds_hangups() -> bool:
+    """Return whether a hangup is to end this process; nohup says no."""
+    return signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
 class _Server(uvicorn.Server):
@@ -143,20 +163,20 @@ class _Workers(Multiprocess):
     def __init__(
         self, config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]
     ) -> None:
+        heeds_hangups = _heeds_hangups()
         super().__init__(config, sockets=[listener])
+        if not heeds_hangups:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._ready = ready
         self._serving = False
         self._failed: int | None = None  # exit code of a worker that ended before any served
 
     def init_processes(self) -> None:
-        # Ctrl-C also reaches the workers, which would print a traceback. This process ends them;
-        # its own Ctrl-C is blocked while they start.
-        resource_tracker.ensure_running()  # or it is started with the first, and lets it through
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _signals_for_this_process():
             super().init_processes()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+    def handle_hup(self) -> None:
+        self.handle_term()
 
     def run(self) -> None:
         self.init_processes()
@@ -179,12 +199,22 @@ class _Workers(Multiprocess):
         for worker in self.processes:  # none serves a request yet
             worker.kill()
 
+    def join_all(self) -> None:
+        """Wait for the workers to answer what has begun; kill one that hangs or is stopped."""
+        end = time.monotonic() + (self.config.timeout_graceful_shutdown or 0) + _LATE_SECONDS
+        for worker in self.processes:
+            worker.process.join(max(end - time.monotonic(), 0))
+            if worker.exitcode is None:
+                worker.process.kill()
+                worker.process.join()
+
     def keep_subprocess_alive(self) -> None:
         if not self._serving:
             self._look_for_the_first()
             return
         before = {process.pid for process in self.processes}
-        super().keep_subprocess_alive()
+        with _signals_for_this_process():
+            super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
             mark_process_dead(pid)  # type: ignore[no-untyped-call]  # its counts stay
 
@@ -196,6 +226,21 @@ class _Workers(Multiprocess):
         elif any(map(_is_serving, self.processes)):
             self._serving = True
             self._ready()
+
+
+@contextmanager
+def _signals_for_this_process() -> Iterator[None]:
+    """Keep Ctrl-C and hangups from the workers that are started meanwhile.
+
+    A terminal sends both to them too. They would end at once, or print a traceback; this process
+    ends them. It heeds the signals afterwards.
+    """
+    resource_tracker.ensure_running()  # or it is started with the first, and lets them through
+    signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINAL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _TERMINAL)
 
 
 def _is_serving(worker: Process) -> bool:
@@ -212,6 +257,7 @@ def _worker(settings: ServerSettings) -> FastAPI:
     A worker that replaces a dead one may find a broken model, which the other workers refused. If
     it raised an error, uvicorn would end all workers, so it exits after a pause.
     """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     atexit.register(gc.freeze)  # as in its parent, so that it ends sooner
     try:
         app = create_app(settings)
@@ -221,3 +267,13 @@ def _worker(settings: ServerSettings) -> FastAPI:
         logging.getLogger("labelry.server").error("a worker cannot start: %s", error)
         time.sleep(_PAUSE_SECONDS)
         os._exit(1)  # at once, so that its parent does not wait
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent is killed, then end at once: nobody else would end this worker."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    parent.join()
+    shutil.rmtree(os.environ[SHARED], ignore_errors=True)  # as the parent does at its end
+    os._exit(1)
