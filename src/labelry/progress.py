@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from labelry import memory
+from labelry.compilation import clock, compilation_told
 
 Advance = Callable[[int], None]
 
@@ -24,6 +25,10 @@ class Display(Protocol):
     @contextmanager
     def phase(self, name: str, total: int | None, unit: str) -> Iterator[Advance]:
         """Show one phase; the function it yields is called with the number of units done."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Show a line of text."""
         ...
 
 
@@ -131,9 +136,31 @@ def show_phases(stream: TextIO | None = None) -> Iterator[None]:
     display: Display = Bars(stream) if stream.isatty() else Lines(stream)
     token = _display.set(display)
     try:
-        yield
+        with compilation_told(display.say):
+            yield
     finally:
         _display.reset(token)
+
+
+class _Pace:
+    """How fast the units of a phase are done, without the time in which kernels were compiled."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._compiled = clock().seconds
+
+    def seconds(self) -> float:
+        compiling = clock().seconds - self._compiled
+        return max(time.monotonic() - self._start - compiling, 1e-9)
+
+    def rate(self, done: int) -> str:
+        return f"{done / self.seconds():,.1f}/s"
+
+    def left(self, done: int, total: int | None) -> str:
+        """Return the time left as text; "" if it is not known."""
+        if total is None or not done:
+            return ""
+        return f"{self.seconds() * (total - done) / done:,.0f} s left"
 
 
 class Bars:
@@ -153,19 +180,23 @@ class Bars:
             rich.BarColumn(),
             rich.TextColumn("{task.completed:,.0f} {task.fields[unit]} {task.fields[rate]}"),
             rich.TimeElapsedColumn(),
-            rich.TimeRemainingColumn(),
+            rich.TextColumn("{task.fields[left]}"),
         ]
         with rich.Progress(*columns, console=self._console) as bars:
-            task = bars.add_task(name, total=total, unit=unit, rate="")
-            start = time.monotonic()
+            task = bars.add_task(name, total=total, unit=unit, rate="", left="")
+            pace = _Pace()
 
-            def advance(done: int) -> None:
-                rate = (bars.tasks[0].completed + done) / max(time.monotonic() - start, 1e-9)
-                bars.update(task, advance=done, rate=f"({rate:,.1f}/s)")
+            def advance(n: int) -> None:
+                done = int(bars.tasks[0].completed) + n
+                left = pace.left(done, total)
+                bars.update(task, advance=n, rate=f"({pace.rate(done)})", left=left)
 
             yield advance
             if total is None:
                 bars.update(task, total=bars.tasks[0].completed)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
 
 
 class Lines:
@@ -179,22 +210,21 @@ class Lines:
     @contextmanager
     def phase(self, name: str, total: int | None, unit: str) -> Iterator[Advance]:
         start = last = time.monotonic()
-        done = 0
+        pace, done = _Pace(), 0
 
         def advance(n: int) -> None:
             nonlocal done, last
             done += n
             now = time.monotonic()
             if now - last >= self.interval:
-                last, of, left = now, "", ""
-                if total is not None:
-                    of = f" of {total:,}"
-                    left = f", {(now - start) * (total - done) / done:.0f} s left" if done else ""
-                self._say(f"{name}: {done:,}{of} {unit}, {done / (now - start):,.1f}/s{left}")
+                last = now
+                of = "" if total is None else f" of {total:,}"
+                parts = [f"{done:,}{of} {unit}", pace.rate(done), pace.left(done, total)]
+                self.say(f"{name}: {', '.join(filter(None, parts))}")
 
         yield advance
         seconds = time.monotonic() - start
-        self._say(f"{name}: {f'{done:,} {unit} in ' if done else ''}{seconds:.1f} s")
+        self.say(f"{name}: {f'{done:,} {unit} in ' if done else ''}{seconds:.1f} s")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         print(text, file=self._stream, flush=True)

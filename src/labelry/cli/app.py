@@ -19,6 +19,7 @@ from labelry.cli import (
     predict_command,
     serve_command,
     tune_command,
+    warm_command,
 )
 from labelry.cli.system_flags import SystemCommand, flag_of
 from labelry.errors import DataError, LabelryError, ModelError, ParameterError
@@ -48,6 +49,7 @@ app.command("demo")(demo_command.demo)
 app.command("similar")(inspect_commands.similar)
 app.command("stats")(data_commands.stats)
 app.command("convert")(data_commands.convert)
+app.command("warm")(warm_command.warm)
 
 
 def _show_version(wanted: bool) -> None:

@@ -130,7 +130,10 @@ def cluster_sets(
     last: int,
 ) -> None:
     """Fill in the `part` of the members of the sets `first` to `last`."""
-    width = -(-n_parts[first:last].max() // LANES) * LANES
+    widest = np.int64(1)
+    for s in range(first, last):
+        widest = max(widest, n_parts[s])
+    width = -(-widest // LANES) * LANES
     C = np.zeros((n_columns, width), dtype=np.float32)
     trials = np.zeros((n_columns, LANES), dtype=np.float32)
     for s in range(first, last):
@@ -139,7 +142,14 @@ def cluster_sets(
             found = np.zeros(b - a, dtype=np.int32)
             _seeds(rows, a, b, k, chance[s], trials, C)
             _lloyd(rows, a, b, k, least[s], most[s], C, found)
-            part[a:b] = found
+            _copy(found, part[a:b])
+
+
+@njit(nogil=True, cache=True)
+def _copy(source: I32, target: I32) -> None:
+    """Set ``target[:] = source``; numba takes seconds to compile the check of that assignment."""
+    for i in range(source.size):
+        target[i] = source[i]
 
 
 @njit(nogil=True, cache=True)
@@ -199,7 +209,8 @@ def _seeds(rows: Csr, a: int, b: int, k: int, chance: F32, trials: F32, C: F32) 
                 S[i, t] = min(far[i], max(np.float32(1.0) - S[i, t], np.float32(0.0)))
                 total[t] += S[i, t]
         best = np.argmin(total)
-        far[:] = S[:, best]
+        for i in range(n):
+            far[i] = S[i, best]
         _add(rows, row[best], C, j)
         for t in range(_TRIALS):
             _clear(rows, row[t], row[t] + 1, trials)
@@ -245,10 +256,10 @@ def _lloyd(rows: Csr, a: int, b: int, k: int, least: int, most: int, C: F32, fou
             if objective <= best * (1.0 + _GAIN):
                 break
             best = objective
-            found[:] = part
+            _copy(part, found)
         assign(S, norm, least, most, part)
         if step == 0:
-            found[:] = part
+            _copy(part, found)
         for i in range(n):
             _add(rows, a + i, C, part[i])
     _clear(rows, a, b, C)
@@ -290,7 +301,7 @@ def assign(S: F32, norm: F32, least: int, most: int, part: I32) -> None:
         regret[i] = second - high
     size = np.zeros(k, dtype=np.int64)
     lacking = k * least
-    order = np.argsort(regret, kind="mergesort")
+    order = ascending(regret)
     for at in range(n):
         i = order[at]
         room = least if n - at <= lacking else most
@@ -305,3 +316,30 @@ def assign(S: F32, norm: F32, least: int, most: int, part: I32) -> None:
         lacking -= size[choice] < least
         size[choice] += 1
         part[i] = choice
+
+
+@njit(nogil=True, cache=True)
+def ascending(values: F32) -> I64:
+    """Return ``np.argsort(values, kind="stable")``; numba's own takes a second to compile."""
+    n = values.size
+    order, merged = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    for i in range(n):
+        order[i] = i
+    run = 1
+    while run < n:
+        for begin in range(0, n, 2 * run):
+            middle, end = min(begin + run, n), min(begin + 2 * run, n)
+            left, right = begin, middle
+            for at in range(begin, end):
+                from_right = left == middle or (
+                    right < end and values[order[right]] < values[order[left]]
+                )
+                if from_right:
+                    merged[at] = order[right]
+                    right += 1
+                else:
+                    merged[at] = order[left]
+                    left += 1
+        order, merged = merged, order
+        run *= 2
+    return order

@@ -185,7 +185,8 @@ def go_on(sweeps: Sweeps) -> bool:
         counts[_ROUNDS_LEFT] -= 1
         if whole or counts[_ROUNDS_LEFT] <= 0:
             return False
-        sweeps.n_active[:] = sweeps.sizes
+        for block in range(sweeps.sizes.size):
+            sweeps.n_active[block] = sweeps.sizes[block]
     return counts[_VISITS] < counts[_MOST]
 
 

@@ -121,7 +121,8 @@ def cross_rows(
         multiply_rows(B, M, Z, tile, end, col0, col1, tile)
         if weights.size:
             for i in range(tile, end):
-                Z[i - tile, col0:col1] *= weights[i]
+                for c in range(col0, col1):
+                    Z[i - tile, c] *= weights[i]
         scatter_rows(A, Z, out, tile, end, col0, col1, tile)
 
 

@@ -351,12 +351,17 @@ def _take_groups(rows: I32, bounds: I64, near: I32, n_left: int, group: I32) -> 
             break
         if group[i] != -1:
             continue
-        members = near[bounds[r] : bounds[r + 1]]
-        members = members[group[members] == -1]
-        if members.size and members.min() < i:
+        smallest, size = i, 1  # of the row and its near-duplicates that are in no group
+        for j in near[bounds[r] : bounds[r + 1]]:
+            if group[j] == -1:
+                smallest = min(smallest, j)
+                size += 1
+        if smallest < i:
             continue  # drawn by a later row: large groups would be drawn more often
-        fits = 1 + members.size <= n_left
-        group[i] = i if fits else -2
-        group[members] = group[i]
-        n_left -= 1 + members.size if fits else 0
+        number = i if size <= n_left else -2
+        group[i] = number
+        for j in near[bounds[r] : bounds[r + 1]]:
+            if group[j] == -1:
+                group[j] = number
+        n_left -= size if number == i else 0
     return n_left

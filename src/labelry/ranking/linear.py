@@ -80,7 +80,8 @@ def _log_sums(S: F32, out: F32, row0: int, row1: int) -> None:
     x = np.empty(S.shape[1], dtype=np.float32)
     bits = np.empty(S.shape[1], dtype=np.int32)
     for i in range(row0, row1):
-        x[:] = S[i]
+        for j in range(x.size):
+            x[j] = S[i, j]
         top = x.max()
         exp_row(x, top, bits, bits.view(np.float32))
         out[i] = top + np.log(x.sum())

@@ -26,6 +26,8 @@ Identity: TypeAlias = tuple[tuple[int, ...] | None, ...]
 
 _END = "\0"  # the end of a name in the text of `LabelSearch`
 
+_WARM_LABELS = 100_000  # of more, the vectors are computed when somebody asks; not tuned
+
 WIDE = 1000  # best labels of a row to filter, if a model cannot score all
 
 
@@ -54,7 +56,7 @@ class Served:
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Predict once, so that no request waits for a compiler."""
+        """Ask everything once, so that no request waits for a compiler."""
         features = self.model.text_features_
         if features is not None:
             row: Inputs = [(features.vocabulary_ or ["a"])[0]]
@@ -63,6 +65,13 @@ class Served:
         self.topk(row, 5)
         if self.scores_all:
             self.model.score_all(row)
+        if not self.labels:
+            return
+        if self.can_explain:
+            self.explain(row[0] if self.takes_text else row, 0)
+            self.words(0, 1)
+        if self.can_compare and len(self.labels) <= _WARM_LABELS:
+            self.similar(0, 1)
 
     def find(self, label: str | int) -> int | None:
         """Return the id of a label, or None."""

@@ -449,26 +449,28 @@ def train_children(
     W = aligned_lanes(features.size + 1)
     feature, child, weight = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
     bias = np.empty(children.size, dtype=np.float32)
-    n = 0
+    n: Any = np.int64(0)  # numba compiles functions once more for a plain 0
     for begin in range(0, children.size, LANES):
         group = children[begin : begin + LANES]
-        alpha[:], W[:], signs[:] = start, 0.0, -1
+        alpha[:], W[:], signs[:] = start[0, 0], 0.0, -1
         for lane in range(group.size):
             s = group[lane]
             for i in np.searchsorted(rows, rows_of[rows_indptr[s] : rows_indptr[s + 1]]):
                 signs[i, lane] = 1
-        sweeps = new_sweeps(np.diff(bounds), max_sweeps, seed, rounds)
+        sweeps = new_sweeps(bounds[1:] - bounds[:-1], max_sweeps, seed, rounds)
         problem = LaneProblem(indptr, indices, data, signs, energy, C, tolerance)
         descend_blocks(sweeps, bounds, hinge, problem, alpha, W)
         W *= scale
-        bias[begin : begin + LANES] = W[-1, : group.size]
+        for lane in range(group.size):
+            bias[begin + lane] = W[-1, lane]
         found = large_weights(W, prune, features, group - first_child)
         m = n + found[0].size
         if m > feature.size:
             more = max(2 * feature.size, m)
             feature, child = _with_room(feature, n, more), _with_room(child, n, more)
             weight = _with_room(weight, n, more)
-        feature[n:m], child[n:m], weight[n:m] = found
+        for e in range(n, m):
+            feature[e], child[e], weight[e] = found[0][e - n], found[1][e - n], found[2][e - n]
         n = m
     return feature[:n].copy(), child[:n].copy(), weight[:n].copy(), bias
 
@@ -477,7 +479,8 @@ def train_children(
 def _with_room(values: NDArray[Any], n: int, size: int) -> NDArray[Any]:
     """Return the first n values, with room for `size`."""
     more = np.empty(size, dtype=values.dtype)
-    more[:n] = values[:n]
+    for i in range(n):
+        more[i] = values[i]
     return more
 
 

@@ -26,6 +26,7 @@ NodeLink = Literal["softmax", "sigmoid"]
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _DENSE_ENTRIES = 1 << 22  # entries of dense rows converted to CSR at a time: 32 MB; not tuned
 _LEAST = np.float32(-1e4)  # smallest log-probability of a child: sums over paths stay finite
+NONE: Any = np.int64(0)  # numba compiles functions once more for a plain 0
 _NO_VECTORS = np.zeros((1, 1), dtype=np.float32)
 
 
@@ -129,10 +130,10 @@ def beam_rows(
     paths = np.zeros((2, beam_width), dtype=np.float32)
     f = np.empty(1, dtype=np.float32)
     for i in range(row0, row1):
-        n_found, n_beam, now = 0, 1, 0
+        n_found, n_beam, now = NONE, 1, 0
         nodes[0, 0], paths[0, 0] = 0, 0.0  # the root
         while n_beam > 0:
-            n_next = 0
+            n_next = NONE
             for b in range(n_beam):
                 if n_found == scores.shape[1] and paths[now, b] < scores[i, 0]:
                     continue  # a path only gets worse
@@ -199,7 +200,7 @@ def _expand(
     """Offer the children of a node: leaves to those found, inner nodes to the next beam."""
     # Most children are worse than all that are kept. Comparing them here saves a call.
     for c in range(f.size):
-        child = first + c
+        child: Any = np.int32(first + c)
         score = path + f[c]
         y = label[child]
         if y < 0:
@@ -225,7 +226,7 @@ def push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
     if n == scores.size:
         scores[0] = score
         ids[0] = number
-        _sink(scores, ids, n, 0)
+        _sink(scores, ids, n, NONE)
         return n
     at = n
     while at > 0:
@@ -272,4 +273,4 @@ def sort(scores: F32, ids: I32, n: int) -> None:
     for last in range(n - 1, 0, -1):
         scores[0], scores[last] = scores[last], scores[0]
         ids[0], ids[last] = ids[last], ids[0]
-        _sink(scores, ids, last, 0)
+        _sink(scores, ids, last, NONE)

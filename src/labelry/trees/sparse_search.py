@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from labelry.arrays import F32, I32, I64, Ints
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.prefetch import prefetch
-from labelry.trees.search import push, push_once, search_spans, sort, worse
+from labelry.trees.search import NONE, push, push_once, search_spans, sort, worse
 from labelry.trees.sparse_weights import PackedWeights, bucket_of, find_entries, mixed_number
 from labelry.trees.structure import Tree
 from labelry.trees.weights import frozen
@@ -129,14 +131,14 @@ def search_rows(
     five_scores = np.empty(max(k, _FIVE), dtype=np.float32)
     for i in range(row0, row1):
         best, best_scores = labels[i], scores[i]
-        n_best, n_met = 0, 0
+        n_best, n_met = NONE, NONE
         p0, p1 = indptr[i], indptr[i + 1]
         if len(spans) < p1 - p0:
             spans = np.empty((2 * (p1 - p0), 2), dtype=np.int64)
         for root in roots:
-            nodes[0], paths[0], n_beam, n_five = root, 1.0, 1, 0
+            nodes[0], paths[0], n_beam, n_five = root, 1.0, 1, NONE
             while n_beam > 0:
-                n_next = 0
+                n_next = NONE
                 for b in range(n_beam):
                     node, path = nodes[b], paths[b]
                     if n_best == k and path < best_scores[0]:
@@ -198,8 +200,9 @@ def _push_nodes(
     for c in range(n):
         if label[first + c] < 0 and f[c] >= least:
             score = _score(f[c], path)
-            if n_beam < nodes.size or worse(paths[0], nodes[0], score, first + c):
-                n_beam = push(paths, nodes, n_beam, score, first + c)
+            child: Any = np.int32(first + c)
+            if n_beam < nodes.size or worse(paths[0], nodes[0], score, child):
+                n_beam = push(paths, nodes, n_beam, score, child)
                 if n_beam == nodes.size:
                     least = _least_margin(path, paths[0])
     return n_beam
@@ -255,8 +258,8 @@ def _note_leaves(
 @njit(nogil=True, cache=True)
 def _grown(found: I32, scores: F32, size: int) -> tuple[I32, F32]:
     more, more_scores = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.float32)
-    more[: found.size] = found
-    more_scores[: found.size] = scores
+    for i in range(found.size):
+        more[i], more_scores[i] = found[i], scores[i]
     return more, more_scores
 
 

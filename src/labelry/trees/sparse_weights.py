@@ -252,7 +252,8 @@ def _fill_chunk(
         bucket[b + 1, 0] += 1
         bucket[b + 1, 1] += counts[f]
     for b in range(len(bucket) - 1):
-        bucket[b + 1] += bucket[b]
+        bucket[b + 1, 0] += bucket[b, 0]
+        bucket[b + 1, 1] += bucket[b, 1]
     place = bucket[:, 0].copy()
     entry = bucket[:, 1].copy()
     for f in found:

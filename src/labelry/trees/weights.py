@@ -195,7 +195,8 @@ def score_children(
             slot = 4 * _first_slot(np.int64(indices[q]), first, last)
             prefetch(slot_feature, slot)
             prefetch(slot_row, slot)
-    scores[:] = W[bias : bias + n]
+    for c in range(n):
+        scores[c] = W[bias + c]
     p = p0
     while p < p1:
         at0 = at1 = at2 = at3 = bias
