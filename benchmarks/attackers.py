@@ -80,7 +80,7 @@ def attack(port: int, kind: Attack, key: str, end: float, counts: Counter) -> No
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("port", type=int)
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=["nobody", *KINDS])
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--key", default="")
@@ -91,6 +91,9 @@ def main() -> None:
     threading.stack_size(1 << 16)  # thousands of them may run
     counts: Counter = Counter()
     end = time.monotonic() + options.seconds
+    if options.kind == "nobody":  # to compare with
+        time.sleep(options.seconds)
+        return
     kind = KINDS[options.kind]
     kind = kind._replace(pause=kind.pause * max(1, options.clients / 1000))
     arguments = (options.port, kind, options.key, end, counts)

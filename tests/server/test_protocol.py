@@ -232,13 +232,19 @@ def test_what_comes_beside_a_body_is_counted_to_the_byte(talk: Talk) -> None:
         begun = talk.connection._framing
         writer.write(b"3;a=b\r\n{}")
         await talk.until(lambda: talk.connection._body == 2)
-        assert talk.connection._framing - begun == 7 + protocol._ITEM_BYTES
+        assert talk.connection._framing - begun == 7 + protocol._CHUNK_COST
         writer.write(b" \r\n")
         await talk.until(lambda: talk.connection._body == 3)
         writer.write(b"0\r\nX-Api: ")
-        await talk.until(lambda: talk.connection._framing - begun == 19 + 2 * protocol._ITEM_BYTES)
+        await talk.until(lambda: talk.connection._framing - begun == 19 + 2 * protocol._CHUNK_COST)
 
     talk(conversation)
+
+
+def test_a_hundred_headers_are_taken(address_of: Start) -> None:
+    many = b"".join(b"X-%d: %s\r\n" % (i, b"a" * 80) for i in range(100))
+    answer = said(address_of("texts"), b"GET /health/live HTTP/1.0\r\n" + many + b"\r\n")
+    assert b"200 OK" in answer
 
 
 def test_a_body_in_many_chunks_is_read(talk: Talk) -> None:

@@ -15,19 +15,22 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from labelry.server.gate import SURPLUS
 
 HEADER_SECONDS = 10.0
-# Bytes of a request beside its body: headers, trailers, and the sizes and extensions of chunks.
-# A body that comes in many chunks may have as many bytes of this again as the body has.
-FRAMING_BYTES = 1 << 16
+HEADER_BYTES = 1 << 16
+# Bytes beside the body after the headers: sizes and extensions of chunks, and trailers. A body in
+# many chunks may have as many bytes of them again as the body has.
+FRAMING_BYTES = 1 << 14
 # Bytes of a body that still come after the answer, and are dropped.
-UNREAD_BYTES = 1 << 20
+UNREAD_BYTES = 1 << 18
 STUCK_SECONDS = 30.0
 MOST_PIPELINED = 16  # requests of a connection that wait for an earlier answer
 
-# Bytes that a header, a trailer or a chunk counts for beside its own, because each calls Python.
-# HTTP/2 counts 32 for a header. With 128, the most of a request take about a millisecond
-# (benchmarks/soak.py measures the result: 64 attackers).
-_ITEM_BYTES = 128
+# Bytes that count beside its own, because each calls Python (HTTP/2 counts 32 for a header). The
+# most of one request take a fraction of a millisecond, of which 64 attackers cause many at a time:
+# benchmarks/soak.py measures them.
+_HEADER_COST = 512  # so that there are at most 127 headers
+_CHUNK_COST = 32
 
+_PIECE = 1 << 14  # bytes that are parsed before they are counted; uvloop reads 256 KiB at a time
 _OTHERS = 64  # files of a worker beside its connections, such as model, metrics and pipes
 
 
@@ -40,8 +43,8 @@ class GuardedProtocol(HttpToolsProtocol):
     waits for them to be taken.
 
     What comes beside the bodies that the application reads is counted, and ends the connection at
-    `FRAMING_BYTES`. Trailers are dropped: nothing here needs them, and they must not pass for
-    headers.
+    about `HEADER_BYTES` or `FRAMING_BYTES`. Trailers are dropped: nothing here needs them, and they
+    must not pass for headers.
 
     With `limit_concurrency`, connections beyond that many are marked, and `Gate` refuses their
     requests; the others are served. (uvicorn would refuse every request while there are so many.)
@@ -51,8 +54,9 @@ class GuardedProtocol(HttpToolsProtocol):
     _stuck: asyncio.TimerHandle | None = None  # until the client reads on
     _is_surplus = False
     _in_headers = False
-    _began_here = False  # the request, within the bytes that are being read
-    _framing = 0
+    _begins_here = False  # a request or its body, within the piece that is being read
+    _framing = 0  # bytes beside the body, since the beginning or the end of the headers
+    _most_framing = HEADER_BYTES
     _body = 0  # bytes for the application
     _unread = 0  # bytes of the body that came after the answer
 
@@ -70,11 +74,17 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._began_here, body = False, self._body + self._unread
-        super().data_received(data)
-        if self._began_here:
-            return  # how many of the bytes are of this request is not known, but `_count` saw them
-        self._framing += len(data) - (self._body + self._unread - body)
+        for start in range(0, len(data), _PIECE):
+            if self.transport.is_closing():
+                return
+            self._read(data[start : start + _PIECE])
+
+    def _read(self, piece: bytes) -> None:
+        self._begins_here, body = False, self._body + self._unread
+        super().data_received(piece)
+        if self._begins_here:
+            return  # which of the bytes came before is not known; `_count` saw those after
+        self._framing += len(piece) - (self._body + self._unread - body)
         if self._is_too_much():
             self._close()
 
@@ -84,27 +94,29 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         if self._is_surplus:
             self.scope[SURPLUS] = True  # type: ignore[literal-required]
-        self._in_headers = self._began_here = True
+        self._in_headers = self._begins_here = True
         self._framing = self._body = self._unread = 0
+        self._most_framing = HEADER_BYTES
         self._wait()
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        self._count(len(url))
+        self._count(len(url), 0)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
+        self._count(len(name) + len(value), _HEADER_COST)
         if self._in_headers:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_headers = False
+        self._in_headers, self._begins_here = False, True
+        self._framing, self._most_framing = 0, FRAMING_BYTES
         self._end_wait()
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
         """Count a chunk; the parser calls it if it is there."""
-        self._count(0)
+        self._count(0, _CHUNK_COST)
 
     def on_body(self, body: bytes) -> None:
         if self.cycle.response_complete:
@@ -115,14 +127,14 @@ class GuardedProtocol(HttpToolsProtocol):
             self._body += len(body)
         super().on_body(body)
 
-    def _count(self, size: int) -> None:
-        """Count a header or a chunk, and its size unless `data_received` did."""
-        self._framing += _ITEM_BYTES + (size if self._began_here else 0)
+    def _count(self, size: int, cost: int) -> None:
+        """Count the cost of a part, and its size unless `data_received` did."""
+        self._framing += cost + (size if self._begins_here else 0)
         if self._is_too_much():
             raise ValueError("too many bytes beside the body")
 
     def _is_too_much(self) -> bool:
-        return self._framing > FRAMING_BYTES + self._body
+        return self._framing > self._most_framing + self._body
 
     def on_response_complete(self) -> None:
         is_last = not self.pipeline

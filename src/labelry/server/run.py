@@ -38,6 +38,7 @@ from labelry.server.settings import ServerSettings
 
 _SILENT_SECONDS = 15  # without an answer to its parent, after which a worker is replaced
 _LOOK_SECONDS = 0.1  # between checks of signals and workers
+_RECEIVE_BYTES = 1 << 16  # that wait to be read; Linux takes twice as many
 _LATE_SECONDS = 5.0  # after its time to end, before a worker is killed
 _PAUSE_SECONDS = 5.0  # before a worker that could not load the model ends and is replaced
 
@@ -118,6 +119,9 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Of each connection; otherwise it grows to megabytes, which are all read at a time while
+        # the other clients wait.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
         listener.bind((host, port))
         listener.listen(2048)
     except (OSError, OverflowError, ValueError, TypeError) as error:  # the last two: of the name
