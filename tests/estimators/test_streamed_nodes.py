@@ -28,7 +28,7 @@ from labelry.errors import MemoryBudgetError
 from labelry.estimators import system_class
 from labelry.linalg import dual_descent
 from labelry.linalg.rows import KeptRows, Rows
-from labelry.ranking.hold_out import drawn_near_duplicates
+from labelry.ranking.near_duplicates import drawn_near_duplicates
 from labelry.tagging import calibrated_trees
 
 N, D, C, TOPICS = 400, 90, 40, 8

@@ -1,4 +1,4 @@
-"""Near-duplicates are found and held out together."""
+"""Rows are held out in whole groups."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array, random_array
 
+import labelry
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.rows import Rows
-from labelry.ranking import hold_out as module
 from labelry.ranking.hold_out import (
     drawn_groups,
-    drawn_near_duplicates,
     few_of_groups,
+    folds,
     hold_out,
     lost_share,
-    near_duplicates,
+    validation_split,
     without_lost_labels,
 )
+from labelry.ranking.near_duplicates import drawn_near_duplicates
 
 
 def in_pairs(n: int, seed: int = 0) -> csr_array:
@@ -27,67 +28,6 @@ def in_pairs(n: int, seed: int = 0) -> csr_array:
     X = random_array((n, 60), density=0.1, rng=rng, dtype=np.float32).toarray()
     noise = random_array((n, 60), density=0.05, rng=rng, dtype=np.float32).toarray()
     return scaled_rows(csr_array(np.vstack([X, X + 0.2 * noise])))
-
-
-def plain_groups(X: csr_array, similarity: float) -> np.ndarray:
-    """Each row that is in no group yet begins one, of the later rows that are close to it."""
-    S = (X @ X.T).toarray()
-    group = np.full(len(S), -1)
-    for i in range(len(S)):
-        if group[i] < 0:
-            group[i] = i
-            group[(group < 0) & (S[i] >= similarity) & (np.arange(len(S)) > i)] = i
-    return group
-
-
-@pytest.mark.parametrize("similarity", [0.5, 0.8, 0.95])
-def test_the_same_groups_as_by_all_pairs(similarity: float) -> None:
-    X = in_pairs(150)
-    kept = X.copy()
-    groups = near_duplicates(X, similarity)
-    assert_array_equal(groups, plain_groups(X, similarity))
-    assert len(np.unique(groups)) < 290
-    for part in ("data", "indices", "indptr"):  # what was given is as it was
-        assert_array_equal(getattr(X, part), getattr(kept, part))
-
-
-def test_a_window_bounds_the_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
-    X = csr_array(np.ones((5, 1), dtype=np.float32))
-    assert near_duplicates(X).tolist() == [0] * 5
-    monkeypatch.setattr(module, "_WINDOW", 1)
-    assert near_duplicates(X).tolist() == [0, 0, 2, 2, 4]
-
-
-def test_odd_rows_are_groups_of_their_own() -> None:
-    X = in_pairs(3)
-    assert near_duplicates(X, similarity=1.1).tolist() == list(range(6))
-    assert near_duplicates(X.toarray()).tolist() == list(range(6))
-    assert near_duplicates(csr_array((3, 4), dtype=np.float32)).tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_groups_of_drawn_rows_are_whole(seed: int) -> None:
-    X = in_pairs(150)
-    S = (X @ X.T).toarray()
-    found = drawn_near_duplicates(Rows(X), 0.8, 100, np.random.default_rng(seed))
-    assert 90 <= (found >= 0).sum() <= 100
-    leaders = np.unique(found[found >= 0])
-    assert_array_equal(found[leaders], leaders)
-    assert (S[leaders][:, found < 0] < 0.8 + 1e-5).all()
-    for leader in leaders:
-        assert (S[leader, found == leader] >= 0.8 - 1e-5).all()
-        assert (found[S[leader] >= 0.8 + 1e-5] >= 0).all()  # none is left outside
-
-
-def test_drawn_rows_of_a_large_group_stay() -> None:
-    X = csr_array(np.vstack([np.tile(np.eye(1, 11), (50, 1)), np.eye(11)[1:]]), dtype=np.float32)
-    for seed in range(5):
-        found = drawn_near_duplicates(Rows(X), 0.8, 6, np.random.default_rng(seed))
-        assert (found[:50] == -1).all()
-        assert (found >= 0).sum() == 6
-    dense = drawn_near_duplicates(Rows(X.toarray()), 0.8, 6, np.random.default_rng(0))
-    assert (dense >= 0).sum() == 6
-    assert not (drawn_near_duplicates(Rows(X), 0.8, 0, np.random.default_rng(0)) >= 0).any()
 
 
 def test_few_rows_of_each_group() -> None:
@@ -163,3 +103,69 @@ def test_rows_of_a_list_of_labels_are_kept_unless_labels_are_known_otherwise() -
         held = hold_out(rows, 5, 5, 0.8, rng, keep_labels=keep_labels)
         assert (held.groups >= 0).sum() == held.unseen.n_rows == held.counts.sum() == expected
         assert held.lost == 1.0
+
+
+def test_a_validation_split_is_of_rows_or_of_whole_groups() -> None:
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 30, 200)
+    among = np.arange(0, 200, 2)
+    for given in ({}, {"groups": groups}, {"among": among}, {"groups": groups, "among": among}):
+        split = validation_split(200, 40, rng, **given)
+        assert_array_equal(np.sort(np.concatenate(split)), np.arange(200))
+        assert_array_equal(np.flatnonzero(split.is_held_out), np.sort(split.held_out))
+        if "groups" in given:
+            assert 30 <= len(split.held_out) <= 40
+            assert not np.isin(groups[split.held_out], groups[split.training]).any()
+        else:
+            assert len(split.held_out) == 40
+            assert np.isin(split.held_out, given.get("among", np.arange(200))).all()
+    assert not validation_split(200, 0, rng, groups=groups).is_held_out.any()
+
+
+def test_rows_to_train_on_are_in_random_order() -> None:
+    for groups in (None, np.repeat(np.arange(50), 4)):
+        training = validation_split(200, 40, np.random.default_rng(0), groups=groups).training
+        assert (np.diff(training) < 0).sum() > 40  # the first of them are a sample of all
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_folds_hold_out_each_row_once(grouped: bool) -> None:
+    groups = np.random.default_rng(1).integers(0, 9, 40) if grouped else None
+    splits = folds(40, 4, np.random.default_rng(0), groups=groups)
+    assert len(splits) == 4
+    assert_array_equal(np.sort(np.concatenate([s.held_out for s in splits])), np.arange(40))
+    for split in splits:
+        assert_array_equal(np.sort(np.concatenate(split)), np.arange(40))
+        if groups is not None:
+            assert not np.isin(groups[split.held_out], groups[split.training]).any()
+    assert len(folds(3, 5, np.random.default_rng(0))) == 3
+
+
+def test_what_cannot_be_held_out_is_refused() -> None:
+    one_group, rng = np.zeros(10, dtype=int), np.random.default_rng(0)
+    with pytest.raises(ValueError, match="at most 5; the smallest group has 10"):
+        validation_split(10, 1, rng, groups=one_group)
+    with pytest.raises(ValueError, match="at least 2 groups of rows, got 1"):
+        folds(10, 3, rng, groups=one_group)
+    with pytest.raises(ValueError, match="at least 2 rows, got 1"):
+        folds(1, 3, rng)
+
+
+@pytest.mark.parametrize(
+    ("system", "parameters"),
+    [
+        ("LabelTree", {"max_epochs": 1}),
+        ("LabelTree", {"tree": "confusion", "training": "siblings"}),
+        ("SequentialEmbedding", {"max_epochs": 1}),
+        ("WSABIE", {"max_epochs": 1}),
+        ("Moments", {"n_topics": 2}),
+        ("Rembrandt", {"embedding_dim": "auto"}),
+        ("Rembrandt", {"decoder": "logistic", "max_epochs": 1}),
+        ("Rembrandt", {"correction": True}),
+    ],
+)
+def test_every_system_that_holds_rows_out_holds_out_groups(system: str, parameters: dict) -> None:
+    X = np.eye(6, dtype=np.float32)[np.arange(900) % 6]
+    rows = Rows(X, csr_array(X)).knowing(groups=np.zeros(900, dtype=np.intp))
+    with pytest.raises(ValueError, match=r"smallest group has 900|at least 2 groups"):
+        getattr(labelry, system)(**parameters).fit(rows)

@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 
 from labelry.estimators.trees import LabelTree
 from labelry.trees import random_tree
-from labelry.trees.label_tree import split_rows
 
 
 def clusters(
@@ -106,16 +105,6 @@ def test_a_model_of_a_chosen_tree_can_be_saved(tmp_path: Path) -> None:
     model = LabelTree(max_epochs=2).fit(X, y)
     model.save(tmp_path / "model")
     assert (tmp_path / "model").is_dir()
-
-
-def test_held_out_rows_have_labels() -> None:
-    Y = csr_array(np.eye(20, dtype=np.float32)[np.arange(1040) % 20])
-    Y.data[Y.indices < 10] = 0
-    Y.eliminate_zeros()
-    train, held_out = split_rows(Y, np.random.default_rng(0))
-    assert len(held_out) == 52
-    assert np.diff(Y.indptr)[held_out].all()
-    assert_array_equal(np.sort(np.concatenate([train, held_out])), np.arange(1040))
 
 
 def test_rows_that_were_held_out_are_learnt_in_the_end() -> None:

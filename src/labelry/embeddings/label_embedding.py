@@ -21,7 +21,7 @@ from labelry.embeddings.rembrandt import (
     updated_rembrandt,
 )
 from labelry.linalg.matrices import Matrix, scaled_rows
-from labelry.linalg.rows import Block, Rows, in_memory
+from labelry.linalg.rows import Block, Known, Rows, in_memory
 from labelry.linalg.sketch import Operator, estimated_trace
 from labelry.linalg.solve import LinearMap, Ridge, usual_ridge
 from labelry.metrics import precision_at_k
@@ -39,6 +39,7 @@ from labelry.ranking import (
     make_random_features,
     out_of_fold,
 )
+from labelry.ranking.hold_out import folds, validation_split
 from labelry.ranking.neighbours import NeighbourSettings
 from labelry.ranking.ranker import Ranker
 from labelry.storage.values import Sizes
@@ -383,6 +384,7 @@ def _fit_decoder(
         )
     options: dict[str, Any] = {"max_epochs": settings.max_epochs, "n_jobs": rows.n_jobs}
     options |= {"features": features, "multiclass": multiclass, "weights": weights}
+    options |= {"groups": rows.known.groups}
     coef, intercept = fit_logistic(Z, Y, **options, rng=rng)
     return LinearDecoder(coef, intercept, "softmax" if multiclass else "sigmoid", features)
 
@@ -415,8 +417,8 @@ def _embedded_out_of_fold(
     rows = whole.rows
     Z = np.empty((rows.n_rows, V.shape[1]), dtype=np.float32)
     weights: F32 | None = None
-    fold = rng.permutation(rows.n_rows) % _N_FOLDS
-    for unseen in (fold == f for f in range(_N_FOLDS)):
+    for split in folds(rows.n_rows, _N_FOLDS, rng, groups=rows.known.groups):
+        unseen = split.is_held_out
         ridge = Ridge(rows.weighted(~unseen), tolerance=whole.tolerance)
         W = ridge.solve(V, settings.regressor_ridge(ridge))
         Z[unseen], own = _embedded(W, rows.only(unseen))
@@ -434,12 +436,17 @@ def _fit_correction(
     size = min(_SHORTLIST, Y.shape[1])
     plain = replace(settings, correction=False)
 
+    groups = rows.known.groups
+
     def fit_on(part: Ints) -> Callable[[Ints], tuple[Ints, F32]]:
-        model = fit_label_embedding(Rows(X[part], Y[part], n_jobs=rows.n_jobs), plain, rng)
+        known = Known(groups=None if groups is None else groups[part])
+        others = Rows(X[part], Y[part], n_jobs=rows.n_jobs, known=known)
+        model = fit_label_embedding(others, plain, rng)
         return lambda new: model.topk(X[new], size, rows.n_jobs)
 
-    candidates, scores = out_of_fold(X.shape[0], fit_on, rng=rng)
-    return fit_correction(X, Y, candidates, log_odds(scores), n_jobs=rows.n_jobs, rng=rng)
+    candidates, scores = out_of_fold(X.shape[0], fit_on, groups=groups, rng=rng)
+    options: dict[str, Any] = {"groups": groups, "n_jobs": rows.n_jobs, "rng": rng}
+    return fit_correction(X, Y, candidates, log_odds(scores), **options)
 
 
 def _chosen_dim(
@@ -447,9 +454,10 @@ def _chosen_dim(
 ) -> int:
     """Return the smallest dimension that is as good as any, by P@1 on a tenth of the rows."""
     n, n_labels = rows.n_rows, rows.n_labels
-    held_out = rng.permutation(n) < max(1, n // 10)
-    if held_out.all():
+    if n < 2:
         return min(_AUTO_DIMS[0], n_labels)
+    split = validation_split(n, max(1, n // 10), rng, groups=rows.known.groups)
+    held_out = split.is_held_out
     dims = [dim for dim in _AUTO_DIMS if dim < n_labels] or [n_labels]
     rows.require(
         12 * n * dims[-1],

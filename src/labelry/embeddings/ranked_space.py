@@ -23,6 +23,7 @@ from labelry.linalg.rows import Rows, in_memory
 from labelry.linalg.solve import LinearMap
 from labelry.metrics import ndcg_at_k
 from labelry.parameters import Between, Settings, param, settings
+from labelry.ranking.hold_out import validation_split
 from labelry.ranking.ranker import Ranker
 from labelry.storage.values import Sizes
 
@@ -135,10 +136,10 @@ def learn_space(
     X, Y = rows.gathered("X", "Y")
     n, n_jobs = rows.n_rows, rows.n_jobs
     n_held_out = min(n // _HELD_OUT_PART, _MOST_HELD_OUT)
-    order = rng.permutation(n)
-    held_out, training = order[:n_held_out], order[n_held_out:]
-    if n_held_out < _FEWEST_HELD_OUT:
-        held_out, training = order[:_MOST_HELD_OUT], order
+    n_held_out = n_held_out if n_held_out >= _FEWEST_HELD_OUT else 0
+    training, held_out = validation_split(n, n_held_out, rng, groups=rows.known.groups)
+    if not n_held_out:
+        held_out = training[:_MOST_HELD_OUT]
     X_held, Y_held = X[held_out], Y[held_out]
     k = min(_TOP, rows.n_labels)
 

@@ -106,8 +106,8 @@ def fit_sequential_embedding(
     rows: Rows, settings: SequentialEmbeddingSettings, rng: np.random.Generator
 ) -> SequentialSpace:
     """Solve convex problems in sequence: classifiers, label vectors, and a max-margin W."""
-    rows, X, Y = rows_to_learn(rows, settings, "sequential-embedding")
-    A = surrogate_confusion(X, Y, _N_CONFUSED, rows.n_jobs, rng)
+    rows, _, Y = rows_to_learn(rows, settings, "sequential-embedding")
+    A = surrogate_confusion(rows, _N_CONFUSED, rng)
     with phase("label vectors"):
         V = laplacian_eigenmaps(A, settings.embedding_dim, rng=rng).vectors
     # V'DV = I makes the vectors of rarely confused labels very long: only directions matter.

@@ -25,7 +25,7 @@ from labelry.linalg.rows import Rows
 from labelry.metrics import Evaluation
 from labelry.metrics.evaluation import RANKING_MEASURES
 from labelry.parameters import Range, parameters_of
-from labelry.ranking.hold_out import hold_out
+from labelry.ranking.hold_out import hold_out, validation_split
 from labelry.tagging.time_budget import as_seconds
 
 _FEWER = 3  # each rung has a third of the configurations, on three times the rows
@@ -204,7 +204,7 @@ def _parts(dataset: Dataset, rng: np.random.Generator) -> tuple[Dataset, Dataset
     rows = Rows(scaled_rows(as_matrix(X)), dataset.Y, n_jobs=1)
     held_out = ~hold_out(rows, n_wanted, n, _SIMILARITY, rng, keep_labels=False).seen
     if not held_out.any():  # all rows are near-duplicates
-        held_out[rng.permutation(n)[:n_wanted]] = True
+        held_out = validation_split(n, n_wanted, rng).is_held_out
     return dataset.take(~held_out), dataset.take(held_out)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from labelry.linalg.matrices import Matrix
-from labelry.linalg.rows import Rows
+from labelry.linalg.rows import Rows, in_memory
 from labelry.progress import phase
+from labelry.ranking.hold_out import validation_split
 from labelry.ranking.one_vs_rest import OneVsRestSettings, fit_one_vs_rest
 
 _PRUNE = 0.01  # absolute weight up to which the surrogate drops a weight, to save memory; not tuned
@@ -47,23 +47,21 @@ def confusion(Y: csr_array, predicted: ArrayLike) -> csr_array:
     return A
 
 
-def surrogate_confusion(
-    X: Matrix, Y: csr_array, n_best: int, n_jobs: int | None, rng: np.random.Generator
-) -> csr_array:
+def surrogate_confusion(rows: Rows, n_best: int, rng: np.random.Generator) -> csr_array:
     """Return A = (C + C') / 2 of one-vs-rest classifiers: 80 % of the rows train, 20 % count.
 
     The paper counts the best label of each row. A good classifier then leaves most labels
     unconnected, and their vectors mean nothing. So the `n_best` labels of a row all count.
     With fewer than five rows there is nothing to count, and A is zero.
     """
-    n = X.shape[0]
-    order = rng.permutation(n)
-    held_out, rows = order[: n // 5], order[n // 5 :]
+    X, Y = in_memory(rows, "a matrix of confusions")
+    n = rows.n_rows
+    training, held_out = validation_split(n, n // 5, rng, groups=rows.known.groups)
     if not len(held_out):
-        return csr_array((Y.shape[1], Y.shape[1]), dtype=np.float32)
+        return csr_array((rows.n_labels, rows.n_labels), dtype=np.float32)
     with phase("one-vs-rest surrogate"):
         settings = OneVsRestSettings(normalize=False, prune=_PRUNE)
-        part = Rows(X[rows], Y[rows], n_jobs=n_jobs)
+        part = Rows(X[training], Y[training], n_jobs=rows.n_jobs)
         surrogate = fit_one_vs_rest(part, settings, np.random.default_rng(0))
         best = surrogate.topk(X[held_out], n_best, part.n_jobs)[0]
     return sum(confusion(Y[held_out], place) for place in best.T)

@@ -43,6 +43,7 @@ from labelry.parameters import Settings, param, settings
 from labelry.progress import phase
 from labelry.ranking import correction_kernels as kernels
 from labelry.ranking.evidence import as_probabilities, best_candidates
+from labelry.ranking.hold_out import folds, validation_split
 
 Shortlist = tuple[Ints, F32]  # labels (n, m), -1 for none, and their scores (n, m)
 TopK = Callable[[Ints], Shortlist]  # row numbers -> their shortlists
@@ -132,9 +133,10 @@ def out_of_fold(
     fit_on: Callable[[Ints], TopK],
     *,
     n_folds: int = 3,
+    groups: Ints | None = None,
     rng: np.random.Generator,
 ) -> Shortlist:
-    """Return shortlists of all rows, each from a model that has not seen the row.
+    """Return shortlists of all rows, each from a model that has not seen the row or its group.
 
     ``fit_on(rows)`` learns from those rows; what it returns gives shortlists of other rows. More
     folds give scores that are more like those of the final model, for proportionally more time.
@@ -149,16 +151,11 @@ def out_of_fold(
     >>> [round(float(v), 1) for v in scores.ravel()]
     [0.6, 0.6, 0.6, 0.4, 0.4, 0.4]
     """
-    if n_rows < 2:
-        raise ValueError(f"out-of-fold scores need at least 2 rows, got {n_rows}")
-    if n_folds < 2:
-        raise ValueError(f"n_folds must be at least 2, got {n_folds}")
-    fold = rng.permutation(np.arange(n_rows) % n_folds)
+    splits = folds(n_rows, n_folds, rng, groups=groups)
     parts = []
-    with phase("out-of-fold scores", min(n_folds, n_rows), "folds") as advance:
-        for f in range(min(n_folds, n_rows)):
-            unseen = np.flatnonzero(fold == f)
-            parts.append((unseen, *fit_on(np.flatnonzero(fold != f))(unseen)))
+    with phase("out-of-fold scores", len(splits), "folds") as advance:
+        for training, held_out in splits:
+            parts.append((held_out, *fit_on(training)(held_out)))
             advance(1)
     rows, labels, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(rows)
@@ -172,6 +169,7 @@ def fit_correction(
     offsets: F32,
     settings: CorrectionSettings | None = None,
     *,
+    groups: Ints | None = None,
     n_jobs: int | None = None,
     rng: np.random.Generator,
 ) -> Correction:
@@ -192,6 +190,8 @@ def fit_correction(
         Shortlist of each row, -1 for none; no label twice in a row.
     offsets : float32 array (n, m)
         Log odds (`log_odds`) of the candidates, from a model that has not seen the row.
+    groups : array (n,), optional
+        Group of each row; rows of a group are held out together.
 
     Notes
     -----
@@ -206,7 +206,7 @@ def fit_correction(
         raise ValueError(f"candidates and offsets must have the same shape, got {shapes}")
     seed = int(rng.integers(1, 2**31))
     problem = _Problem(csr_array(X), Y, candidates, offsets, seed, resolve_jobs(n_jobs))
-    return problem.fit(_chosen(problem, settings, rng))
+    return problem.fit(_chosen(problem, settings, groups, rng))
 
 
 class _Problem(NamedTuple):
@@ -253,14 +253,14 @@ class _Problem(NamedTuple):
 
 
 def _chosen(
-    problem: _Problem, settings: CorrectionSettings, rng: np.random.Generator
+    problem: _Problem, settings: CorrectionSettings, groups: Ints | None, rng: np.random.Generator
 ) -> CorrectionSettings:
     """Return the settings with what is None chosen on a fifth of the rows, one after the other."""
-    order = rng.permutation(problem.X.shape[0])
-    n_held_out = len(order) // 5
-    if not n_held_out:
+    n_rows = problem.X.shape[0]
+    split = validation_split(n_rows, n_rows // 5, rng, groups=groups)
+    if not len(split.held_out):
         return settings
-    held_out, others = (problem.rows(np.sort(part)) for part in np.split(order, [n_held_out]))
+    others, held_out = (problem.rows(np.sort(part)) for part in split)
 
     def best(tried: list[CorrectionSettings]) -> CorrectionSettings:
         return max(tried, key=lambda each: held_out.quality(others.fit(each)))

@@ -25,6 +25,7 @@ from labelry.linalg.solve import LinearMap
 from labelry.linalg.topk import topk
 from labelry.progress import phase
 from labelry.ranking import logistic_kernels as kernels
+from labelry.ranking.hold_out import validation_split
 
 Losses = F64
 RowSource = Callable[[Ints], F32]  # row numbers -> whitened features
@@ -66,6 +67,7 @@ def fit_logistic(
     regularization: float | None = None,
     weights: F32 | None = None,
     n_negatives: int | None = None,
+    groups: Ints | None = None,
     n_jobs: int | None = None,
     rng: np.random.Generator,
 ) -> LinearMap:
@@ -100,6 +102,8 @@ def fit_logistic(
         Work on a shortlist for each row: its labels and this many others, three quarters of
         them the best scores among the labels of nearby rows, the rest random. By default all
         labels up to 5000 labels, 64 beyond.
+    groups : array (n,), optional
+        Group of each row; rows of a group are held out together.
 
     Notes
     -----
@@ -135,9 +139,9 @@ def fit_logistic(
     kind = _SOFTMAX if multiclass else _SIGMOID
     if regularization is None:
         regularization = kind.penalty
-    order = rng.permutation(len(Z))
     n_unseen = min(int(held_out * len(Z)), max(1000, 2_000_000 // (n_negatives or Y.shape[1])))
-    unseen, rows = np.sort(order[:n_unseen]), order[n_unseen:]
+    rows, unseen = validation_split(len(Z), n_unseen, rng, groups=groups)
+    unseen = np.sort(unseen)
     whitening, source = _whiten(Z, features, np.sort(rows[:_SAMPLE]), kind.ridge, rng)
     common = (source, Y, w, multiclass, resolve_jobs(n_jobs))
     loss = _Loss(*common)

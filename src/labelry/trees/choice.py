@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from labelry.embeddings.rembrandt import rembrandt
-from labelry.linalg.rows import Rows, in_memory
+from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 from labelry.parameters import Between, OneOf, Settings, param, settings
 from labelry.ranking.confusion import surrogate_confusion
@@ -66,8 +66,7 @@ def choose_tree(
         return random_tree(n_labels, branching=branching, depth=depth, rng=rng)
     shape: dict[str, Any] = {"branching": branching, "depth": depth, "balance": _BALANCE}
     if tree == "confusion":
-        X, Y = in_memory(rows, "a tree of confusions")
-        A = surrogate_confusion(X, Y, min(_N_CONFUSED, n_labels), rows.n_jobs, rng)
+        A = surrogate_confusion(rows, min(_N_CONFUSED, n_labels), rng)
         return spectral_tree(A, rng=rng, n_jobs=rows.n_jobs, **shape)
     embedding = rembrandt(Ridge(rows), min(_EMBEDDING_DIM, n_labels), rng=rng)
     # Each direction is weighted by how well rows predict it, because weak directions are noise.

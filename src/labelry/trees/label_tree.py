@@ -16,6 +16,7 @@ from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Rows, in_memory
 from labelry.metrics import precision_at_k
 from labelry.parameters import OneOf, param, settings
+from labelry.ranking.hold_out import validation_split
 from labelry.trees.choice import TreeChoice, TreeSearchSettings, choose_tree
 from labelry.trees.node_predictors import NodePredictors, column_scaling, scaled
 from labelry.trees.search import NodeLink, beam_search
@@ -109,7 +110,7 @@ def fit_label_tree(
         weights = train_independent(X, Y, tree, all_rows=all_rows, **options)
         return NodePredictors(tree, weights, *fixed, columns=columns)
     regularization = settings.regularization or 0.0
-    how = _choose_descent(X, Y, tree, settings, regularization, **options)
+    how = _choose_descent(X, Y, tree, settings, regularization, rows.known.groups, **options)
     start = train_independent(X, Y, tree, **options)
     options |= {"regularization": regularization, "step": how.step, "max_epochs": how.n_epochs}
     weights = train_tree_loss(X, Y, tree, start=start, **options).weights
@@ -122,12 +123,16 @@ def _choose_descent(
     tree: Tree,
     settings: LabelTreeSettings,
     regularization: float,
+    groups: Ints | None,
     **options: Any,
 ) -> _TreeLossPlan:
     """Choose how to train on all rows, by a validation split if there are enough rows."""
-    train, held_out = split_rows(Y, options["rng"])
-    if not len(held_out):
+    labelled = np.flatnonzero(np.diff(Y.indptr))
+    n_wanted = min(_MOST_HELD_OUT, int(_HELD_OUT * len(labelled)))
+    if n_wanted < _LEAST_HELD_OUT:
         return _TreeLossPlan(_STEPS[0], settings.max_epochs)
+    split = validation_split(Y.shape[0], n_wanted, options["rng"], groups=groups, among=labelled)
+    train, held_out = map(np.sort, split)
 
     def accuracy(
         weights: NodeWeights,
@@ -151,13 +156,3 @@ def _choose_descent(
     weights, width = found[best].weights, settings.beam_width
     link, sharpness = max(links, key=lambda how: accuracy(weights, how[0], how[1], width))
     return _TreeLossPlan(_STEPS[best], found[best].n_epochs, link, sharpness)
-
-
-def split_rows(Y: csr_array, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Return rows to train on, and a validation split of rows that have labels; it may be empty."""
-    labelled = np.flatnonzero(np.diff(Y.indptr))
-    size = min(_MOST_HELD_OUT, int(_HELD_OUT * len(labelled)))
-    if size < _LEAST_HELD_OUT:
-        return np.arange(Y.shape[0]), np.arange(0)
-    held_out = np.sort(rng.choice(labelled, size=size, replace=False))
-    return np.setdiff1d(np.arange(Y.shape[0]), held_out), held_out

@@ -32,6 +32,7 @@ from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Block, Rows
 from labelry.linalg.topk import topk, topk_blocks
 from labelry.parameters import Between, Settings, param, settings
+from labelry.ranking.hold_out import validation_split
 from labelry.ranking.ranker import Ranker
 from labelry.storage.values import AtLeast, Sizes
 
@@ -161,7 +162,7 @@ def fit_moments(rows: Rows, settings: MomentsSettings, rng: np.random.Generator)
 
     Three passes, one for each refinement and power pass, and one for the frequencies of words.
     """
-    held_out = _held_out(rows.n_rows, settings, rng)
+    held_out = _held_out(rows, settings, rng)
     some = 0 < held_out.sum() < rows.n_rows
     # Products here are tall and thin, or small: BLAS threads would wait for each other.
     with library_threads(1):
@@ -179,16 +180,15 @@ def fit_moments(rows: Rows, settings: MomentsSettings, rng: np.random.Generator)
     return TopicModel(topics, statistics, temperature, frequencies, labels_per_row)
 
 
-def _held_out(n_rows: int, settings: MomentsSettings, rng: np.random.Generator) -> Bools:
+def _held_out(rows: Rows, settings: MomentsSettings, rng: np.random.Generator) -> Bools:
     """Return which rows choose among temperatures and smoothings: none if both are given.
 
     They are not among the training rows, unless there are so few rows that all do both.
     """
-    order = rng.permutation(n_rows)
-    held_out = np.zeros(n_rows, dtype=bool)
-    if "auto" in (settings.temperature, settings.smoothing):
-        held_out[order[: min(n_rows // _HELD_OUT_PART, _MOST_HELD_OUT) or n_rows]] = True
-    return held_out
+    chooses = "auto" in (settings.temperature, settings.smoothing)
+    n_wanted = min(rows.n_rows // _HELD_OUT_PART, _MOST_HELD_OUT) if chooses else 0
+    split = validation_split(rows.n_rows, n_wanted, rng, groups=rows.known.groups)
+    return split.is_held_out | (chooses and not n_wanted)
 
 
 def _add_words(block: Block, counts: F64) -> None:
