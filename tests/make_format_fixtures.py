@@ -69,7 +69,7 @@ def texts(n: int, rng: np.random.Generator) -> tuple[list[str], list[list[str]]]
 
 
 def noisy(labels: list[list[str]], rng: np.random.Generator) -> list[list[str]]:
-    """Labels that are wrong in many rows, so that judges differ and a re-ranker is of use."""
+    """Labels that are wrong in many rows, so that scorers differ and a re-ranker is of use."""
     wrong = [set(row) ^ {str(rng.choice(LABELS))} if rng.random() < 0.4 else row for row in labels]
     return [sorted(row) or LABELS[:1] for row in wrong]
 

@@ -42,6 +42,7 @@ PAPERS = {  # the function that holds the paper, by system
     "sleec": "fit_sleec",
     "leml": "leml",
     "moments": "learn_topics",
+    "tagger": "fit_tagger",
 }
 
 
@@ -77,7 +78,7 @@ def calls_to(name: str, function: Any) -> int | None:
     return min(found, default=None)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", [*SYSTEMS, "tagger"])
 def test_the_paper_is_near(system: str) -> None:
     X, y = rows()
     model = system_class(system)(n_jobs=1)

@@ -289,15 +289,18 @@ def _with_parameters(cls: Any) -> str | None:
     entries = []
     for each in parameters_of(cls).values():
         default = f'"{each.default}"' if isinstance(each.default, str) else each.default
-        entries.append(f"    {each.name} : {_shown(each.hint)}, default {default}")
-        entries.append(f"        {each.help}")
-    if not entries:
-        return cls.__doc__
-    section = "\n".join(["    Parameters", "    ----------", *entries])
-    found = re.search(r"\n    [A-Z]\w+( \w+)*\n    -{3,}\n", cls.__doc__)
+        entries.append(f"{each.name} : {_shown(each.hint)}, default {default}")
+        entries.append(f"    {each.help}")
+    return with_section(cls.__doc__, "Parameters", entries) if entries else cls.__doc__
+
+
+def with_section(doc: str, title: str, lines: list[str]) -> str:
+    """Return the docstring of a class with a further section, before the sections that it has."""
+    section = "\n".join(f"    {line}" for line in [title, "-" * len(title), *lines])
+    found = re.search(r"\n    [A-Z]\w+( \w+)*\n    -{3,}\n", doc)
     if found is None:
-        return f"{cls.__doc__.rstrip()}\n\n{section}\n    "
-    return f"{cls.__doc__[: found.start()]}\n{section}\n{cls.__doc__[found.start() :]}"
+        return f"{doc.rstrip()}\n\n{section}\n    "
+    return f"{doc[: found.start()]}\n{section}\n{doc[found.start() :]}"
 
 
 def _shown(hint: Any) -> str:

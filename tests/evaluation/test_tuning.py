@@ -97,7 +97,9 @@ def test_texts_and_hardly_any_rows() -> None:
     Y = csr_array(np.eye(2)[[0, 1, 0, 1]])
     found = tune("knn", Dataset(Y, texts=texts), n_trials=3, n_jobs=1)
     assert [rung.n_rows for rung in found.rungs] == [1, 3]
-    with pytest.raises(ValueError, match="at least 2 rows, to train and to judge; got 1"):
+    with pytest.raises(
+        ValueError, match="at least 2 rows, one to train on and one to measure on; got 1"
+    ):
         tune("knn", Dataset(Y[:1], texts=texts[:1]))
 
 

@@ -15,8 +15,8 @@ from labelry.ranking.evidence import (
     merged,
     n_features,
     of_candidates,
+    shares_of_candidates,
     sparse_inner_products,
-    votes,
 )
 
 N, C, D = 7, 12, 9
@@ -62,7 +62,9 @@ def test_votes_are_the_product_with_the_labels_of_neighbours(
     weights = rng.random((N, 4), dtype=np.float32)
     dense = Y.toarray()
     every = np.einsum("it,itc->ic", weights[:, :n_near], dense[near[:, :n_near]])
-    assert_allclose(votes(candidates, near, weights, Y, n_near, 2), _of(candidates, every), 1e-5)
+    assert_allclose(
+        shares_of_candidates(candidates, near, weights, Y, n_near, 2), _of(candidates, every), 1e-5
+    )
 
 
 def test_inner_products_dense_and_sparse(candidates: np.ndarray, rng: np.random.Generator) -> None:

@@ -53,7 +53,7 @@ def test_an_approximate_index_is_saved_as_arrays_and_gives_the_same(tmp_path: Pa
     model = NearestNeighbours(index="approximate").fit(X, Y)
     model.save(tmp_path / "m")
     file = modelfile.load(tmp_path / "m")
-    assert {"fitted.neighbours.lists.centres", "fitted.neighbours.lists.bounds"} <= set(file.arrays)
+    assert {"fitted.lists.centres", "fitted.lists.bounds"} <= set(file.arrays)
     again = NearestNeighbours.from_file(file)
     for a, b in zip(model.topk_ids(X, 3), again.topk_ids(X, 3), strict=True):
         assert_array_equal(a, b)
@@ -61,9 +61,7 @@ def test_an_approximate_index_is_saved_as_arrays_and_gives_the_same(tmp_path: Pa
 
 def test_the_seed_decides_the_index() -> None:
     first, same, other = (
-        NearestNeighbours(index="approximate", random_state=seed)
-        .fit(X, Y)
-        .neighbours_.lists.centres
+        NearestNeighbours(index="approximate", random_state=seed).fit(X, Y).lists_.centres
         for seed in (1, 1, 2)
     )
     assert_array_equal(first, same)

@@ -1,6 +1,8 @@
-"""Neighbour votes against a plain computation."""
+"""Labels of neighbours against a plain computation."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,32 +21,32 @@ Y.data[:] = 1
 QUERIES = np.random.default_rng(2).standard_normal((9, 6)).astype(np.float32)
 
 
-def plain_votes(n_neighbors: int, sharpness: float) -> np.ndarray:
+def plain_shares(n_neighbors: int, sharpness: float) -> np.ndarray:
     """The definition, densely and in double precision."""
     scale = (Z.astype(np.float64) ** 2).mean(axis=0) ** -0.25
     A, B = Z * scale, QUERIES * scale
     A, B = (M / np.linalg.norm(M, axis=1, keepdims=True) for M in (A, B))
     cosine = B @ A.T
-    votes = np.zeros((len(B), Y.shape[1]))
+    shares = np.zeros((len(B), Y.shape[1]))
     for i, row in enumerate(cosine):
         near = np.argsort(-row)[:n_neighbors]
         weights = np.exp(sharpness * (row[near] - 1))
-        votes[i] = weights / weights.sum() @ Y.toarray()[near]
-    return votes
+        shares[i] = weights / weights.sum() @ Y.toarray()[near]
+    return shares
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize(("n_neighbors", "sharpness"), [(1, 5.0), (10, 0.0), (60, 15.0)])
 def test_votes(n_jobs: int, n_neighbors: int, sharpness: float) -> None:
-    votes = plain_votes(n_neighbors, sharpness)
+    shares = plain_shares(n_neighbors, sharpness)
     decoder = fit_neighbours(Z, Y, n_neighbors, sharpness)
-    assert_allclose(decoder.scores(QUERIES), votes, atol=1e-5)
+    assert_allclose(decoder.scores(QUERIES), shares, atol=1e-5)
     labels, scores = decoder.topk(QUERIES, 4, n_jobs)
     for i in range(len(QUERIES)):
         found = labels[i] >= 0
-        assert found.sum() == min(4, (votes[i] > 0).sum())
-        assert_allclose(scores[i][found], np.sort(votes[i])[::-1][: found.sum()], atol=1e-5)
-        assert_allclose(votes[i][labels[i][found]], scores[i][found], atol=1e-5)
+        assert found.sum() == min(4, (shares[i] > 0).sum())
+        assert_allclose(scores[i][found], np.sort(shares[i])[::-1][: found.sum()], atol=1e-5)
+        assert_allclose(shares[i][labels[i][found]], scores[i][found], atol=1e-5)
 
 
 def test_ties_go_to_the_smaller_label_and_empty_places_stay_empty() -> None:
@@ -95,14 +97,14 @@ def test_sparse_rows_find_what_dense_rows_find(n_jobs: int) -> None:
             assert_allclose(scores[:, 0], expected.max(axis=1), atol=1e-5)
 
 
-def test_an_approximate_search_of_all_lists_votes_as_the_exact_one() -> None:
+def test_an_approximate_search_of_all_lists_finds_what_the_exact_one_does() -> None:
     weights = np.random.default_rng(6).random(60).astype(np.float32) + 0.5
     exact = fit_neighbours(Z, Y, 10, 5.0, weights)
     lists = exact.approximate(np.random.default_rng(0))
     assert lists.lists is not None
     assert len(np.unique(lists.points, axis=0)) == 60
     assert_allclose(lists.scores(QUERIES), exact.scores(QUERIES), atol=1e-5)
-    few = lists._replace(lists=lists.lists._replace(n_probes=1), n_neighbors=60)
+    few = replace(lists, lists=lists.lists._replace(n_probes=1), n_neighbors=60)
     scores = few.scores(QUERIES)  # one list holds fewer than are asked for
     assert_allclose(scores, scores.clip(0, 1), atol=1e-6)
     labels, best = few.topk(QUERIES, 2)

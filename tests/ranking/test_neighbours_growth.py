@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
@@ -21,8 +23,8 @@ def test_rows_that_come_later_count_like_the_others() -> None:
     dense[:200, 7:] = 0  # labels that came with the later rows
     both = fit_neighbours(Z, csr_array(dense), n_neighbors=15)
     points = Z * first.scale
-    expected = both._replace(
-        scale=first.scale, points=points / np.linalg.norm(points, axis=1, keepdims=True)
+    expected = replace(
+        both, scale=first.scale, points=points / np.linalg.norm(points, axis=1, keepdims=True)
     )
     assert_allclose(grown.scores(QUERIES), expected.scores(QUERIES), atol=1e-5)
 
@@ -38,7 +40,7 @@ def test_rows_join_the_list_of_the_nearest_centre() -> None:
     assert_array_equal(nearest, np.repeat(np.arange(centres.shape[1]), np.diff(bounds)))
     assert sorted(grown.weights.tolist()) == [1.0] * 100 + [2.0] * 200
     # With all lists looked into, the search is exact.
-    every = grown._replace(lists=grown.lists._replace(n_probes=centres.shape[1]))
+    every = replace(grown, lists=grown.lists._replace(n_probes=centres.shape[1]))
     plain = whole.with_rows(Z[200:], Y[200:])
     assert_allclose(every.scores(QUERIES), plain.scores(QUERIES), atol=1e-5)
 

@@ -71,8 +71,8 @@ def test_all_scorers_score_all_candidates(
     dense = X.toarray() if issparse(X) else X
     Z = fitted.embedding.embed(X)
     V = fitted.embedding.label_embedding
-    votes = fitted.embedding.scores(X)
-    assert_allclose(scored("neighbours"), expected(votes), atol=1e-5)
+    shares = fitted.embedding.scores(X)
+    assert_allclose(scored("neighbours"), expected(shares), atol=1e-5)
     assert (scored("nearest neighbours") <= scored("neighbours") + 1e-6).all()
     assert (scored("nearest neighbours") < scored("neighbours") - 1e-6).any()
     assert_allclose(scored("low rank"), expected(Z @ V.T), atol=1e-5)

@@ -178,7 +178,7 @@ def test_an_explanation_names_the_words_of_the_label(tagger: Tagger) -> None:
     assert found.opposing == sorted(found.opposing, key=lambda pair: pair[1])
     predicted = dict(tagger.predict(["word3a word3b filler1 word7c"], k=12)[0])
     assert found.probability == pytest.approx(predicted["L03"])
-    assert ("tree" in found.judges) == (tagger.quality != "fast")
+    assert ("tree" in found.scores) == (tagger.quality != "fast")
     with pytest.raises(ValueError, match="one of the 12 labels of the model, got 'L99'"):
         tagger.explain("word", "L99")
 
@@ -208,7 +208,7 @@ def test_a_label_without_rows_is_predicted_by_its_name(named: Tagger, tmp_path: 
     assert named.label_counts_[named.classes_.tolist().index("L00")] == 0
     (best,) = named.predict(["word0a word0b filler3"], k=1)
     assert best[0][0] == "L00"
-    assert named.explain("word0a word0b", "L00").judges["names"] > 0.5
+    assert named.explain("word0a word0b", "L00").scores["names"] > 0.5
     named.save(tmp_path / "m")
     assert labelry.load(tmp_path / "m").names_.tolist() == named.names_.tolist()
 

@@ -166,7 +166,7 @@ def test_checkerboard(sparse: bool) -> None:
 def test_scores_are_means_over_trees() -> None:
     X, Y = noisy()
     model = FastXML(n_trees=7).fit(X, Y)
-    expected = model.leaf_labels_.toarray()[model.forest_.leaves(X)].mean(axis=1)
+    expected = model.labels_.toarray()[model.forest_.leaves(X)].mean(axis=1)
     assert_allclose(model.score_all(X), expected, rtol=1e-5)
     labels, scores = model.predict_topk(X, k=3)
     found = labels >= 0

@@ -252,9 +252,9 @@ def _print_explanation(found: Explanation) -> None:
     rows = [(*a, *b) for a, b in zip_longest(*sides, fillvalue=("", ""))]
     print_table(rows, "for", "", "against", "", title=f"{found.label}: {sure}")
     typer.echo(f"other words {found.rest:+.3f}, bias {found.bias:+.3f}: margin {found.margin:+.3f}")
-    if found.judges:
-        said = ", ".join(f"{judge} {score:.3f}" for judge, score in found.judges.items())
-        typer.echo(f"judges: {said}")
+    if found.scores:
+        said = ", ".join(f"{name} {score:.3f}" for name, score in found.scores.items())
+        typer.echo(f"scores: {said}")
 
 
 @reads_data

@@ -16,12 +16,13 @@ from labelry.linalg.solve import Ridge
 from labelry.parameters import settings
 from labelry.ranking import LinearDecoder
 
-_NO_CORRELATION = 1e-4  # share of the largest squared correlation that is rounding
+# Part of the largest squared correlation; smaller ones are rounding errors. Not tuned.
+_NO_CORRELATION = 1e-4
 _LEAST_CCA_PASSES = 4  # canonical correlations converge slowly; not tuned
 
 
 def compressed_sensing(n_labels: int, embedding_dim: int, *, rng: np.random.Generator) -> Embedding:
-    """Random Gaussian label vectors: Algorithm 2 with q = 0 and p = 0, before any data.
+    """Draw Gaussian label vectors: Algorithm 2 with q = 0 and p = 0, before any data.
 
     Hsu, Kakade, Langford, Zhang: Multi-label prediction via compressed sensing, 2009.
     """
@@ -38,10 +39,10 @@ def plst(
     n_passes: int = 1,
     rng: np.random.Generator,
 ) -> Embedding:
-    """Principal directions (n_labels, k) of the centred labels.
+    """Find principal directions (n_labels, k) of the centred labels.
 
     Tai, Lin: Multilabel classification with principal label space transformation, 2012.
-    One pass for the means and `n_passes` + 1 more.
+    It takes one pass for the means and `n_passes` + 1 more.
     """
     return _principal_directions(rows, "Y", embedding_dim, n_oversamples, n_passes, rng)
 
@@ -54,7 +55,7 @@ def pca(
     n_passes: int = 1,
     rng: np.random.Generator,
 ) -> Embedding:
-    """Principal directions (n_features, k) of the centred features (Algorithm 1)."""
+    """Find principal directions (n_features, k) of the centred features (Algorithm 1)."""
     return _principal_directions(rows, "X", n_components, n_oversamples, n_passes, rng)
 
 
@@ -67,7 +68,7 @@ def _principal_directions(
 
 
 def covariance(rows: Rows, side: Side) -> Operator:
-    """A'A - n m m' for A in {X, Y} with mean row m, as an operator on thin matrices."""
+    """Return A'A - n m m' for A in {X, Y} with mean row m, as an operator on thin matrices."""
     x, _, y, total = rows.totals()
     sums = x if side == "X" else y
     return lambda Q: rows.cross(side, side, Q) - np.outer(sums, sums / total @ Q).astype(np.float32)
@@ -83,11 +84,11 @@ def cca(
     n_passes: int = 4,
     rng: np.random.Generator,
 ) -> Embedding:
-    """Canonical directions of the labels: leading pairs of Y'HY v = rho^2 (Y'Y + r I) v.
+    """Find canonical directions of the labels: leading pairs of Y'HY v = rho^2 (Y'Y + r I) v.
 
-    Both sides whitened, the features by the hat matrix H and the labels by Y'Y, as two
-    regressions in turn: labels on features, then predictions on labels (Lu, Foster: Large scale
-    canonical correlation analysis with iterative least squares, 2014). Both are centred.
+    The hat matrix H whitens the features and Y'Y the labels, by two regressions in turn: labels
+    on features, then predictions on labels (Lu, Foster: Large scale canonical correlation
+    analysis with iterative least squares, 2014). Both are centred.
     The values are the squared canonical correlations.
     """
     rows = ridge.rows
@@ -111,7 +112,7 @@ def cca(
 def column_subset(
     rows: Rows, embedding_dim: int, *, n_oversamples: int = 20, rng: np.random.Generator
 ) -> Embedding:
-    """Some of the labels themselves: V has one one in each column.
+    """Choose some of the labels themselves: V has a single one in each column.
 
     Labels are drawn, without replacement, in proportion to their leverage: the squared length of
     their row in the leading right singular vectors of Y (Bi, Kwok: Efficient multi-label

@@ -44,11 +44,12 @@ from labelry.ranking.neighbours import NeighbourSettings
 from labelry.ranking.ranker import Ranker
 from labelry.storage.values import Sizes
 
-_AUTO_DIMS = (25, 50, 100, 150, 200, 300)  # that "auto" chooses from
-_AUTO_LOSS = 0.002  # held-out P@1 that a smaller dimension may cost; not tuned
-_MOST_DIMS = 500  # dimensions that a share of the energy may ask for
-_SHORTLIST = 50  # labels of a row that are corrected
-_N_FOLDS = 5  # of the rows, each embedded by a regressor of the other folds
+# Not tuned, any of them.
+_AUTO_DIMS = (25, 50, 100, 150, 200, 300)  # dimensions that "auto" chooses from
+_AUTO_LOSS = 0.002  # held-out P@1 that a smaller dimension may cost
+_MOST_DIMS = 500  # most dimensions that a share of the energy may ask for
+_SHORTLIST = 50  # best labels of a row that are corrected
+_N_FOLDS = 5  # folds of the rows; a regressor of the others embeds each
 _PLENTY = 100  # rows per feature from which a regressor fits its own rows no better than others
 
 
@@ -360,8 +361,8 @@ def _fit_decoder(
         return _least_squares(rows, settings.method, V)
     _require_embedded(rows, settings, V.shape[1])
     with phase("embedding rows"):
-        # A regressor fits its own rows better than new ones. A logistic decoder would rely on it
-        # too much, so it gets each row from a regressor of other rows. Neighbours are better among
+        # A regressor fits its own rows better than new ones, and a logistic decoder would rely on
+        # that. So a regressor of other rows embeds each row for it. Neighbours are better among
         # rows that are embedded as well as possible.
         few = rows.n_rows < _PLENTY * rows.n_features and rows.n_rows >= 2 * _N_FOLDS
         if settings.decoder == "logistic" and not settings.method.of_rows and few:
@@ -413,7 +414,7 @@ def _embedded(regressor: LinearMap, rows: Rows) -> tuple[F32, F32 | None]:
 def _embedded_out_of_fold(
     whole: Ridge, settings: LabelEmbeddingSettings, V: F32, rng: np.random.Generator
 ) -> tuple[F32, F32 | None]:
-    """As `_embedded`, each row by a regressor of the other folds."""
+    """Return what `_embedded` does, but each row by a regressor of the other folds."""
     rows = whole.rows
     Z = np.empty((rows.n_rows, V.shape[1]), dtype=np.float32)
     weights: F32 | None = None

@@ -75,7 +75,7 @@ class LowRankMap(Ranker):
 
     @property
     def threshold(self) -> float:
-        """Margin zero with the squared hinge loss, one half with the others."""
+        """Return a margin of zero with the squared hinge loss, one half with the others."""
         return 0.0 if self.loss == "squared_hinge" else 0.5
 
     @property

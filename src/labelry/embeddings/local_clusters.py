@@ -1,4 +1,4 @@
-"""Several clusterings of the rows with a model in each cluster: what SLEEC and LocalLEML share.
+"""Cluster the rows several times and fit a model to each cluster, for SLEEC and LocalLEML.
 
 Bhatia, Jain, Kar, Varma, Jain: Sparse local embeddings for extreme multi-label classification,
 2015: Algorithm 1, line 1, and Algorithm 2, line 1, for each learner of an ensemble.
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _CLUSTER_ROWS = 6000  # rows of a cluster by default; section 3 of the paper
 _BALANCE = 2.0  # most that the sizes of two clusters differ by, as a factor; not tuned
-_N_LEARNERS = 5  # learners by default, where there are several clusters
+_N_LEARNERS = 5  # learners by default, if there are several clusters; not tuned
 _MOST_CLUSTERED = 1 << 22  # most entries of the rows that are clustered, 32 MiB; not tuned
 _SHARE = 12  # rows that are gathered together take one part in so many of the memory; not tuned
 
@@ -95,7 +95,7 @@ def ensemble_size(n_rows: int, n_clusters: int | None, n_learners: int | None) -
 
 
 def n_stored(rows: Rows) -> int:
-    """Return how many entries of X are stored, and one more for each row; one pass."""
+    """Return the number of stored entries of X plus the number of rows; one pass."""
     return sum(rows.map_blocks(_n_stored))
 
 

@@ -1,7 +1,7 @@
-"""What the methods share that learn a space by ranking true labels above wrong ones.
+"""Learn a space of rows and labels by ranking true labels above wrong ones: the shared parts.
 
-Each method has its own start, violations and way to rank. The settings, the hold-out that finds
-the best epoch, the score threshold and the prediction are here.
+Each method has its own start, violations and way to rank. This module has the settings, the choice
+of the best epoch on held-out rows, the score threshold and the prediction.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def learn_space(
 ) -> S:
     """Descend on most rows; the others choose the epoch, the space and the threshold.
 
-    The rows are in memory, as `rows_to_learn` returns them. `spaces` returns the fitted values to
-    choose from that have a map and vectors. Their `score_threshold` is set here.
+    The rows are in memory, as `rows_to_learn` returns them. For a map and vectors, `spaces` returns
+    the fitted values to choose from. Their `score_threshold` is set here.
     """
     X, Y = rows.gathered("X", "Y")
     n, n_jobs = rows.n_rows, rows.n_jobs

@@ -74,9 +74,9 @@ def rembrandt(
 
 
 def updated_rembrandt(ridge: Ridge, before: Embedding, *, regularization: float = 1.0) -> Embedding:
-    """As `rembrandt`, from an embedding of rows that are mostly the same, with its regressor.
+    """Update an embedding of rows that are mostly the same, and come with its regressor.
 
-    It takes the place of random directions, so that one regression is enough.
+    It takes the place of the random directions of `rembrandt`, so one regression is enough.
     """
     if len(before.values) == 0:
         return before
@@ -113,7 +113,7 @@ class PredictionCovariance:
 
 
 def label_response(ridge: Ridge, Z: LinearMap, *, center: bool = False) -> F32:
-    """Y' times the predictions of a regressor, (n_labels, k), in one pass.
+    """Return Y' times the predictions of a regressor, (n_labels, k), in one pass.
 
     With `center`, the mean of the predictions is taken off first.
     """

@@ -34,17 +34,13 @@ from labelry.linalg.balanced_clusters import Sets
 from labelry.linalg.matrices import Matrix, consecutive_rows, scaled_rows
 from labelry.linalg.rows import Rows
 from labelry.parameters import Between, param, settings
-from labelry.ranking.neighbours import (
-    Neighbours,
-    NeighbourSettings,
-    all_votes,
-    half_whitening,
-    vote,
-)
-from labelry.ranking.ranker import Ranker
+from labelry.ranking.neighbours import Neighbours, NeighbourSettings, half_whitening
+from labelry.ranking.shares import SharesRanker
 from labelry.storage.values import AtLeast, Indices, Pointers, Sizes
 
-_FEW_FEATURES = 5000  # most features with which all weights are kept: there pruning costs accuracy
+# Most features with which all weights are kept, because pruning costs accuracy there: see "How
+# the defaults were chosen" in docs/sleec.md.
+_FEW_FEATURES = 5000
 _KEPT = 0.1  # share of the weights that is kept with more features
 _MANY_ROWS = 100_000  # least rows with which embeddings have 50 dimensions, not 100; the paper's
 _BLOCK_BYTES = 64 << 20  # most bytes of the neighbours of queries at a time; not tuned
@@ -143,10 +139,10 @@ def make_learner(rows: Rows, sets: Sets, clusters: list[Cluster]) -> Learner:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalNeighbours(Ranker):
+class LocalNeighbours(SharesRanker):
     """The nearest training rows in the embedding of a cluster, averaged over several clusterings.
 
-    Scores are shares of the weights of the neighbours, between 0 and 1.
+    Scores are shares of the weights of the neighbours, between 0 and 1 (Alg. 2, lines 4-5).
     """
 
     learners: tuple[Annotated[Learner, Sizes(n_rows="n_rows", n_clusters="n_clusters")], ...]
@@ -159,27 +155,12 @@ class LocalNeighbours(Ranker):
     sharpness: float
     normalize: bool
 
-    def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k labels of the largest shares."""
-        labels = np.empty((X.shape[0], k), dtype=np.int32)
-        scores = np.empty((X.shape[0], k), dtype=np.float32)
-        for rows, near, weights in self._nearest(X, n_jobs):  # Alg. 2, lines 4-5
-            vote(near, weights, self.labels, labels[rows], scores[rows], n_jobs)
-        return labels, scores
-
-    def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return the shares of all labels, (n_rows, n_labels)."""
-        out = np.empty((X.shape[0], self.labels.shape[1]), dtype=np.float32)
-        for rows, near, weights in self._nearest(X, n_jobs):
-            out[rows] = all_votes(near, weights, self.labels)
-        return out
-
     def check_stored(self, check: StoredCheck) -> None:
         """Raise a ValueError unless there is a learner for each row of the errors."""
         if not 0 < len(self.learners) == len(self.errors):
             raise ValueError("learners must be there, as many as errors has rows")
 
-    def _nearest(self, X: Matrix, n_jobs: int) -> Iterator[tuple[slice, I32, F32]]:
+    def nearest(self, X: Matrix, n_jobs: int) -> Iterator[tuple[slice, I32, F32]]:
         """Yield blocks of rows with their neighbours of all learners; weights add up to one."""
         X = scaled_rows(X) if self.normalize else X
         n_points, n_learners = self.labels.shape[0] - 1, len(self.learners)

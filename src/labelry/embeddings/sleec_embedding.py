@@ -21,7 +21,7 @@ from labelry.linalg.sketch import orthonormalize
 from labelry.linalg.solve import LinearMap, Ridge
 from labelry.linalg.topk import topk
 
-_BLOCK_BYTES = 32 << 20  # inner products of label vectors held at a time
+_BLOCK_BYTES = 32 << 20  # bytes of inner products that are held at a time; not tuned
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -102,7 +102,7 @@ def _energy(R: csr_array) -> float:
 
 
 def _subtract_inner_products(G: csr_array, Z: F32, R: csr_array, n_jobs: int) -> None:
-    """``R = P_Omega(G - Z Z')``."""
+    """Set ``R = P_Omega(G - Z Z')``."""
     Z = np.ascontiguousarray(Z)
     tasks = [
         (G.indptr, G.indices, G.data, Z, R.data, row0, row1)
@@ -115,7 +115,7 @@ def _subtract_inner_products(G: csr_array, Z: F32, R: csr_array, n_jobs: int) ->
 def subtract_inner_products(
     indptr: Ints, indices: Ints, data: F32, Z: F32, out: F32, row0: int, row1: int
 ) -> None:
-    """``out[p] = data[p] - Z[i] @ Z[j]`` for the nonzeros p = (i, j) of rows row0 to row1."""
+    """Set ``out[p] = data[p] - Z[i] @ Z[j]`` for the nonzeros p = (i, j) of a span of rows."""
     for i in range(row0, row1):
         for p in range(indptr[i], indptr[i + 1]):
             j = indices[p]

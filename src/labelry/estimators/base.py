@@ -2,10 +2,8 @@
 
 An estimator is a thin shell. Its class declares settings and names one function of a room below:
 
-    @estimator
-    class LinearLabelTree(LabelRanker, LinearTreeSettings):
-        system = "linear-tree"
-        fit_function = staticmethod(fit_linear_trees)
+    @estimator("linear-tree", fit_linear_trees)
+    class LinearLabelTree(LabelRanker, LinearTreeSettings): ...
 
 `fit` turns what it is given into one `Rows`, calls that function, and keeps the fitted value that
 comes back. The parameters, their checks and their help come from the settings.
@@ -18,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
 from inspect import ismethod
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,8 +46,7 @@ from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Known, Rows
 from labelry.metrics.matching import match
-from labelry.parameters import Settings, param, parameters_of
-from labelry.parameters import settings as estimator
+from labelry.parameters import Settings, param, parameters_of, settings, with_section
 from labelry.ranking.ranker import (
     Embeds,
     Explains,
@@ -63,14 +60,16 @@ from labelry.storage.values import NamedArrays, pack, unpack
 from labelry.tagging.explanation import Explanation, explanation
 from labelry.tagging.new_labels import name_features, with_names
 
-__all__ = ["LabelRanker", "estimator"]
+R = TypeVar("R", bound="LabelRanker")
 
-
-_MOST_PREDICTED = 100  # labels per row that `predict` considers in the multilabel case
+_MOST_PREDICTED = 100  # most labels of a row that `predict` returns; not tuned
 _MOST_JOBS = 1 << 12  # threads that a model from a file may ask for
-_MANY_ROWS = 8  # for which a second thread of BLAS does not wait longer than it works
-_MAY_BE_NONE = ("text_features", "names")  # parts that can be asked for where a model has none
-# Errors of reading a model whose parts do not fit together
+_MANY_ROWS = 8  # least rows for which further threads of BLAS save time; not tuned
+_MAY_BE_NONE = (
+    "text_features",
+    "names",
+)  # attributes that exist, and are None, without such a part
+# Errors that come up while a model is read whose parts do not fit together
 _MISFITS = (
     ArithmeticError,
     AttributeError,
@@ -81,7 +80,7 @@ _MISFITS = (
 )
 
 
-@estimator
+@settings
 class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
     """Ranks labels for rows of features or for texts.
 
@@ -96,16 +95,16 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         attributes with an underscore at the end: ``classes_``, ``fitted_``, ``text_features_``.
     """
 
-    system: ClassVar[str]  # name on the command line and in model files
+    system: ClassVar[str]  # these three are set by `estimator`
     fit_function: ClassVar[Callable[..., Ranker]]
-    by_passes: ClassVar[bool] = True  # whether it can learn from rows that are not in memory
+    by_passes: ClassVar[bool]
 
     random_state: int | None = param(default=0, help="Seed of everything that is random.", least=0)
     n_jobs: int | None = param(default=None, help="Threads; all cores when None.", least=-1)
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
         """Learn to rank labels.
 
         Parameters
@@ -114,8 +113,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
             The last three have their labels with them, and y is None. `Shards` and `Rows` need not
             be in memory.
         y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
+        groups : array (n_rows,), optional
+            The group of each row, any values. A system that holds rows out holds out whole groups.
+            Give it if rows belong together, such as pages of a site, and new rows will be of other
+            groups. `Tagger`, `Blend` and `CalibratedTree` otherwise take near-duplicates as groups.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups=groups)
 
     def _fit(
         self,
@@ -215,12 +218,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
     # ---- prediction ----------------------------------------------------------------------------
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray[Any], F32]:
-        """The k best labels of each row and their scores, best first.
+        """Return the k best labels of each row and their scores, best first.
 
         Returns
         -------
         labels : array (n_rows, min(k, n_labels))
-            As in `classes_`. Where a system finds fewer than k labels: -1, or None for names.
+            As in `classes_`. Places are -1, or None for names, if a system finds fewer labels.
         scores : array of the same shape, float32
             Higher is better; minus infinity where there is no label.
         """
@@ -229,14 +232,15 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         return trained.named(ids), scores
 
     def topk_ids(self, X: Any, k: int = 5) -> tuple[Ints, F32]:
-        """As `predict_topk`, with column numbers in place of names (-1: none)."""
+        """Return what `predict_topk` does, with column numbers in place of names (-1: none)."""
         return self._topk(self._trained(), X, k)
 
     def predict(self, X: Any) -> Any:
-        """The labels of each row, in the form in which `fit` got them.
+        """Return the labels of each row, in the form in which `fit` got them.
 
-        The best class of each row if Y was a class vector. Otherwise the labels whose score
-        reaches `threshold` (at most the best 100): an indicator, sparse or dense, or lists.
+        If Y was a class vector, this is the best class of each row. Otherwise it is the labels
+        whose score reaches `threshold` (at most the best 100): an indicator, sparse or dense, or
+        lists.
         """
         trained = self._trained()
         if trained.form == "classes":
@@ -254,7 +258,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         return Y.toarray().astype(int) if trained.form == "dense" else Y
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Precision at 1: how often the best label is right (accuracy, if Y is a class vector)."""
+        """Return P@1: how often the best label is right (accuracy, if Y is a class vector)."""
         trained = self._trained()
         labels, classes = encode_labels(y), trained.classes
         if labels.classes is not None:
@@ -272,22 +276,22 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         return float(np.average(hits, weights=weights))
 
     def score_all(self, X: Any) -> F32:
-        """Scores of all labels (n_rows, n_labels), for systems that have them; mind the size."""
+        """Return the scores of all labels, (n_rows, n_labels), if the system has them."""
         return self._asked(X, ScoresAll, "scores", "does not score all labels")
 
     def embed(self, X: Any) -> F32:
-        """Vectors (n_rows, embedding_dim) of features or texts, for systems that have them."""
+        """Return vectors (n_rows, embedding_dim) of features or texts, if the system has them."""
         return self._asked(X, Embeds, "embed", "does not embed rows")
 
     def label_vectors(self) -> F32:
-        """A vector (n_labels, k) for each label; similar for labels of similar rows.
+        """Return one vector per label, (n_labels, k). Labels of similar rows have similar vectors.
 
-        A ValueError where a system has none.
+        Raises a ValueError if the system has none.
         """
         return self._capable(HasLabelVectors, "has no label vectors")[1].label_vectors()
 
     def similar_labels(self, label: Any, k: int = 10) -> tuple[NDArray[Any], F32]:
-        """The k labels with vectors most like that of `label`, and their cosine similarities."""
+        """Return the k labels whose vectors are most similar to that of `label`, and cosines."""
         trained, fitted = self._capable(HasLabelVectors, "has no label vectors")
         V = scaled_rows(fitted.label_vectors())
         found = trained.column(label)
@@ -297,7 +301,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         return trained.classes[order], cosine[order]
 
     def explain(self, row: Any, label: Any, n: int = 10) -> Explanation:
-        """Which features of a row speak for a label, and which against: the n strongest of each.
+        """Return the n features of a row that speak most for a label, and the n most against it.
 
         Parameters
         ----------
@@ -312,12 +316,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
 
     @property
     def threshold(self) -> float:
-        """Score from which `predict` takes a label, where a row may have several."""
+        """Return the score from which `predict` takes a label, where a row may have several."""
         return self._trained().fitted.threshold
 
     @property
     def probabilities(self) -> bool:
-        """Whether the scores are meant as probabilities."""
+        """Return whether the scores are meant as probabilities."""
         return self._trained().fitted.probabilities
 
     def _trained(self) -> Trained:
@@ -388,7 +392,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
 
     @classmethod
     def from_file(cls, file: modelfile.ModelFile) -> Self:
-        """The estimator that `save` wrote."""
+        """Return the estimator that `save` wrote."""
         check = StoredCheck(values=file.verified)
         try:
             model = cls(**_read_parameters(cls, file, check))
@@ -422,6 +426,36 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(param,))
+def estimator(
+    system: str, fit_function: Callable[..., Ranker], *, by_passes: bool = True
+) -> Callable[[type[R]], type[R]]:
+    """Return a class decorator that makes a shell around a fit function.
+
+    Parameters
+    ----------
+    system : str
+        Name of the system on the command line and in model files.
+    fit_function : function
+        Makes a fitted value of rows, settings and a random generator.
+    by_passes : bool
+        Whether it can learn from rows that are not in memory.
+    """
+
+    def decorated(cls: type[R]) -> type[R]:
+        cls.system, cls.by_passes = system, by_passes
+        cls.fit_function = staticmethod(fit_function)
+        if cls.__doc__ and "\n    Attributes\n    ---" not in cls.__doc__:
+            hint = get_type_hints(fit_function)["return"]
+            kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in get_args(hint) or (hint,)]
+            cls.__doc__ = with_section(
+                cls.__doc__, "Attributes", [f"fitted_ : {' or '.join(kinds)}"]
+            )
+        return settings(cls)
+
+    return decorated
 
 
 def _read_parameters(

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from labelry.estimators.base import LabelRanker, estimator
-from labelry.ranking.nearest_rows import NearestNeighboursSettings, fit_nearest_neighbours
+from labelry.ranking.neighbours import NearestNeighboursSettings, fit_nearest_neighbours
 from labelry.ranking.one_vs_rest import OneVsRestSettings, fit_one_vs_rest
 
 
-@estimator
+@estimator("one-vs-rest", fit_one_vs_rest, by_passes=False)
 class OneVsRest(LabelRanker, OneVsRestSettings):
     """One L2-regularised linear classifier per label, by dual coordinate descent.
 
     The plain, strong baseline: accurate when labels have enough rows each; training and
     prediction both cost time and memory in proportion to the number of labels. Choose it up to
     some tens of thousands of labels, or to have something to compare with.
-
-    Attributes
-    ----------
-    fitted_ : labelry.ranking.one_vs_rest.LinearClassifiers
 
     Notes
     -----
@@ -34,12 +28,8 @@ class OneVsRest(LabelRanker, OneVsRestSettings):
     ['cat']
     """
 
-    system: ClassVar[str] = "one-vs-rest"
-    fit_function = staticmethod(fit_one_vs_rest)
-    by_passes: ClassVar[bool] = False
 
-
-@estimator
+@estimator("knn", fit_nearest_neighbours, by_passes=False)
 class NearestNeighbours(LabelRanker, NearestNeighboursSettings):
     """The labels of the training rows with the most similar features.
 
@@ -49,10 +39,6 @@ class NearestNeighbours(LabelRanker, NearestNeighboursSettings):
     Scores are shares of the weights of the neighbours, between 0 and 1. `random_state` is the
     seed of the approximate index.
 
-    Attributes
-    ----------
-    fitted_ : labelry.ranking.nearest_rows.NearestRows
-
     Examples
     --------
     >>> import numpy as np
@@ -61,7 +47,3 @@ class NearestNeighbours(LabelRanker, NearestNeighboursSettings):
     >>> NearestNeighbours().fit(X, y).predict(X[:4]).tolist()
     ['a', 'a', 'b', 'b']
     """
-
-    system: ClassVar[str] = "knn"
-    fit_function = staticmethod(fit_nearest_neighbours)
-    by_passes: ClassVar[bool] = False

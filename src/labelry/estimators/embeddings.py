@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from labelry.embeddings.comparisons import (
     CCASettings,
@@ -17,24 +17,22 @@ from labelry.estimators.base import LabelRanker, estimator
 
 
 class EmbeddingRanker(LabelRanker):
-    """Base of the estimators here: one fit function, which takes weights of rows."""
+    """Base of the estimators here, which take weights of rows."""
 
-    fit_function = staticmethod(fit_label_embedding)
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Learn to rank labels.
 
         Parameters
         ----------
-        X : sparse or dense matrix (n_rows, n_features), list of str, Dataset, Shards or Rows
-        y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
+        X, y, groups
+            As for every estimator.
         sample_weight : array (n_rows,), optional
             Importance of each row: one of weight 2 counts as two rows, one of weight 0 as none.
         """
-        return self._fit(X, y, weights=sample_weight)
+        return self._fit(X, y, weights=sample_weight, groups=groups)
 
 
-@estimator
+@estimator("rembrandt", fit_label_embedding)
 class Rembrandt(EmbeddingRanker, LabelEmbeddingSettings):
     """Randomized label embeddings with a choice of decoders.
 
@@ -62,10 +60,8 @@ class Rembrandt(EmbeddingRanker, LabelEmbeddingSettings):
     ['a', 'a', 'b', 'b']
     """
 
-    system: ClassVar[str] = "rembrandt"
 
-
-@estimator
+@estimator("plst", fit_label_embedding)
 class PLST(EmbeddingRanker, PLSTSettings):
     """Principal label space transformation: the embedding of the labels alone.
 
@@ -77,10 +73,8 @@ class PLST(EmbeddingRanker, PLSTSettings):
     Tai, Lin: Multilabel classification with principal label space transformation, 2012.
     """
 
-    system: ClassVar[str] = "plst"
 
-
-@estimator
+@estimator("cplst", fit_label_embedding)
 class CPLST(EmbeddingRanker, CPLSTSettings):
     """Conditional principal label space transformation: Rembrandt on centred labels.
 
@@ -89,10 +83,8 @@ class CPLST(EmbeddingRanker, CPLSTSettings):
     Chen, Lin: Feature-aware label space dimension reduction for multi-label classification, 2012.
     """
 
-    system: ClassVar[str] = "cplst"
 
-
-@estimator
+@estimator("compressed-sensing", fit_label_embedding)
 class CompressedSensing(EmbeddingRanker, CompressedSensingSettings):
     """Random label vectors: what Rembrandt starts from.
 
@@ -101,10 +93,8 @@ class CompressedSensing(EmbeddingRanker, CompressedSensingSettings):
     Hsu, Kakade, Langford, Zhang: Multi-label prediction via compressed sensing, 2009.
     """
 
-    system: ClassVar[str] = "compressed-sensing"
 
-
-@estimator
+@estimator("ml-cssp", fit_label_embedding)
 class MLCSSP(EmbeddingRanker, MLCSSPSettings):
     """Column subset selection: a few labels are predicted, and the others from them.
 
@@ -116,10 +106,8 @@ class MLCSSP(EmbeddingRanker, MLCSSPSettings):
     Bi, Kwok: Efficient multi-label classification with many labels, 2013.
     """
 
-    system: ClassVar[str] = "ml-cssp"
 
-
-@estimator
+@estimator("cca", fit_label_embedding)
 class CCA(EmbeddingRanker, CCASettings):
     """Canonical correlations between features and labels.
 
@@ -130,10 +118,8 @@ class CCA(EmbeddingRanker, CCASettings):
     Lu, Foster: Large scale canonical correlation analysis with iterative least squares, 2014.
     """
 
-    system: ClassVar[str] = "cca"
 
-
-@estimator
+@estimator("pca", fit_label_embedding)
 class PCA(EmbeddingRanker, PCASettings):
     """Principal components of the features, then a decoder; labels play no part in the components.
 
@@ -141,5 +127,3 @@ class PCA(EmbeddingRanker, PCASettings):
     ``decoder="logistic"`` is plain logistic regression. The label embedding is the mean of
     each label's rows.
     """
-
-    system: ClassVar[str] = "pca"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from labelry.embeddings.joint_embedding import (
     JointEmbeddingSettings,
     WSABIESettings,
@@ -17,17 +15,13 @@ from labelry.estimators.base import LabelRanker, estimator
 from labelry.trees.label_embedding_tree import LabelEmbeddingTreeSettings, fit_label_embedding_tree
 
 
-@estimator
+@estimator("joint-embedding", fit_joint_embedding, by_passes=False)
 class JointEmbedding(LabelRanker, JointEmbeddingSettings):
     """Rows and labels in one space, learnt together: the non-convex label embedding.
 
     Stochastic gradient descent on W and V so that (W x)'V_y exceeds (W x)'V_j by a margin for each
     true label y and wrong label j. More accurate than embeddings that are found before the
     regressor; choose it for a small model with fast prediction when there are many rows per label.
-
-    Attributes
-    ----------
-    fitted_ : labelry.embeddings.joint_embedding.JointSpace
 
     Notes
     -----
@@ -47,22 +41,14 @@ class JointEmbedding(LabelRanker, JointEmbeddingSettings):
     ['a', 'b', 'c']
     """
 
-    system: ClassVar[str] = "joint-embedding"
-    fit_function = staticmethod(fit_joint_embedding)
-    by_passes: ClassVar[bool] = False
 
-
-@estimator
+@estimator("wsabie", fit_joint_embedding, by_passes=False)
 class WSABIE(LabelRanker, WSABIESettings):
     """Joint embedding with the WARP loss, which weighs the top of the ranking most.
 
     Learns as `JointEmbedding` does, but draws wrong labels until one comes too close to the true
     label. The number of draws N gives the weight 1 + 1/2 + ... + 1/r of the step,
     r = (n_labels - 1) / N. Choose it where the first few labels of many have to be right.
-
-    Attributes
-    ----------
-    fitted_ : labelry.embeddings.joint_embedding.JointSpace
 
     Notes
     -----
@@ -80,12 +66,8 @@ class WSABIE(LabelRanker, WSABIESettings):
     ['a', 'b', 'c']
     """
 
-    system: ClassVar[str] = "wsabie"
-    fit_function = staticmethod(fit_joint_embedding)
-    by_passes: ClassVar[bool] = False
 
-
-@estimator
+@estimator("sequential-embedding", fit_sequential_embedding, by_passes=False)
 class SequentialEmbedding(LabelRanker, SequentialEmbeddingSettings):
     """Label vectors from confusions first, then the map of rows: a sequence of convex problems.
 
@@ -93,10 +75,6 @@ class SequentialEmbedding(LabelRanker, SequentialEmbeddingSettings):
     together; and a max-margin W maps rows nearer to their own label than to any other
     (constraint 6). Here for comparison: `JointEmbedding` is more accurate and needs no one-vs-rest
     classifiers.
-
-    Attributes
-    ----------
-    fitted_ : labelry.embeddings.sequential_embedding.SequentialSpace
 
     Notes
     -----
@@ -114,12 +92,8 @@ class SequentialEmbedding(LabelRanker, SequentialEmbeddingSettings):
     ['a', 'b', 'c']
     """
 
-    system: ClassVar[str] = "sequential-embedding"
-    fit_function = staticmethod(fit_sequential_embedding)
-    by_passes: ClassVar[bool] = False
 
-
-@estimator
+@estimator("label-embedding-tree", fit_label_embedding_tree, by_passes=False)
 class LabelEmbeddingTree(LabelRanker, LabelEmbeddingTreeSettings):
     """A label tree whose nodes are vectors in the space that rows are mapped to.
 
@@ -127,10 +101,6 @@ class LabelEmbeddingTree(LabelRanker, LabelEmbeddingTreeSettings):
     down, the node that holds the true label must beat its siblings. A prediction maps the row
     once and then walks down the tree, so it costs O(embedding_dim (nonzeros + log n_labels)).
     Choose it for very fast prediction with very many labels.
-
-    Attributes
-    ----------
-    fitted_ : labelry.trees.label_embedding_tree.EmbeddedTree
 
     Notes
     -----
@@ -149,7 +119,3 @@ class LabelEmbeddingTree(LabelRanker, LabelEmbeddingTreeSettings):
     >>> model.predict(X[::2]).tolist()
     ['a', 'b', 'c', 'd']
     """
-
-    system: ClassVar[str] = "label-embedding-tree"
-    fit_function = staticmethod(fit_label_embedding_tree)
-    by_passes: ClassVar[bool] = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from labelry.embeddings.leml import LEMLSettings, fit_leml
 from labelry.embeddings.local_leml import LocalLEMLSettings, fit_local_leml
@@ -10,17 +10,13 @@ from labelry.embeddings.sleec import SLEECSettings, fit_sleec
 from labelry.estimators.base import LabelRanker, estimator
 
 
-@estimator
+@estimator("leml", fit_leml)
 class LEML(LabelRanker, LEMLSettings):
     """Low-rank linear map from features to labels, fitted to the loss itself.
 
     `Rembrandt` finds the embedding first and the regressor after; LEML fits both to one objective
     by turns. Choose it where some labels of the training rows are unknown (`known` in `fit`), or
     to compare with.
-
-    Attributes
-    ----------
-    fitted_ : labelry.embeddings.leml.LowRankMap
 
     Notes
     -----
@@ -40,25 +36,21 @@ class LEML(LabelRanker, LEMLSettings):
     ['a', 'b', 'c', 'd']
     """
 
-    system: ClassVar[str] = "leml"
-    fit_function = staticmethod(fit_leml)
-
-    def fit(self, X: Any, y: Any = None, known: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, known: Any = None, *, groups: Any = None) -> Self:
         """Learn to rank labels.
 
         Parameters
         ----------
-        X : sparse or dense matrix (n_rows, n_features), list of str, Dataset, Shards or Rows
-            The last three have their labels with them, and y is None.
-        y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
+        X, y, groups
+            As for every estimator; no rows are held out.
         known : sparse or dense matrix (n_rows, n_labels), optional
             Nonzero where y is known, whether the label is on the row or not. By default all of y
             is known.
         """
-        return self._fit(X, y, known=known)
+        return self._fit(X, y, known=known, groups=groups)
 
 
-@estimator
+@estimator("local-leml", fit_local_leml)
 class LocalLEML(LabelRanker, LocalLEMLSettings):
     """LEML in clusters of similar rows, averaged over several clusterings.
 
@@ -69,10 +61,6 @@ class LocalLEML(LabelRanker, LocalLEMLSettings):
 
     Scores are those of a least-squares fit to 0 and 1; a label that is not in a cluster has 0
     there. With one cluster it is LEML.
-
-    Attributes
-    ----------
-    fitted_ : labelry.embeddings.local_leml.LocalLowRankMaps
 
     Notes
     -----
@@ -92,11 +80,8 @@ class LocalLEML(LabelRanker, LocalLEMLSettings):
     ['a', 'b', 'c', 'd']
     """
 
-    system: ClassVar[str] = "local-leml"
-    fit_function = staticmethod(fit_local_leml)
 
-
-@estimator
+@estimator("sleec", fit_sleec)
 class SLEEC(LabelRanker, SLEECSettings):
     """Sparse local embeddings for extreme classification.
 
@@ -107,10 +92,6 @@ class SLEEC(LabelRanker, SLEECSettings):
     it where most labels have few rows.
 
     Scores are shares of the weights of the neighbours, between 0 and 1.
-
-    Attributes
-    ----------
-    fitted_ : labelry.embeddings.sleec.LocalNeighbours
 
     Notes
     -----
@@ -130,6 +111,3 @@ class SLEEC(LabelRanker, SLEECSettings):
     >>> SLEEC().fit(X, y).predict(X[:4]).tolist()
     ['a', 'a', 'b', 'b']
     """
-
-    system: ClassVar[str] = "sleec"
-    fit_function = staticmethod(fit_sleec)

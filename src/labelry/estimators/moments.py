@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -14,7 +14,7 @@ from labelry.estimators.trained import Trained
 from labelry.linalg.parallel import resolve_jobs
 
 
-@estimator
+@estimator("moments", fit_moments)
 class Moments(LabelRanker, MomentsSettings):
     """Topics that words and labels share, from moments of the word counts.
 
@@ -56,17 +56,14 @@ class Moments(LabelRanker, MomentsSettings):
     ['cat', 'dog']
     """
 
-    system: ClassVar[str] = "moments"
-    fit_function = staticmethod(fit_moments)
-
     def topic_posteriors(self, X: Any) -> F32:
-        """P[h|d] (n_rows, K) of features or texts, at the fitted temperature."""
+        """Return P[h|d], (n_rows, K), of features or texts, at the fitted temperature."""
         trained, model = self._topics()
         with self._threads():
             return model.posteriors(self._features(trained, X), resolve_jobs(self.n_jobs))
 
     def topic_words(self, k: int = 10) -> tuple[NDArray[Any], F32]:
-        """The k words that mark each topic, and P[v|h]; both (K, k).
+        """Return the k words that mark each topic, and P[v|h]; both (K, k).
 
         The order is that of P[v|h] log(P[v|h] / P[v]): frequent in the topic, and more so than
         elsewhere. Words are column numbers where X was not text.
@@ -78,18 +75,18 @@ class Moments(LabelRanker, MomentsSettings):
         return trained.text_features.get_feature_names_out()[best], chances
 
     def topic_labels(self, k: int = 10) -> tuple[NDArray[Any], F32]:
-        """The k likeliest labels of each topic, and P[l|h]; both (K, k)."""
+        """Return the k likeliest labels of each topic, and P[l|h]; both (K, k)."""
         trained, model = self._topics()
         best, chances = model.topic_labels(k)
         return trained.classes[best], chances
 
     def convergence_bound(self, N: int | None = None, delta: float = 0.05) -> ConvergenceBound:
-        """The bounds of Theorem 1, from the fitted spectrum.
+        """Return the bounds of Theorem 1, from the fitted spectrum.
 
         With probability 1 - `delta`, words, labels and proportions of every topic are within
         these distances of the truth, if the documents follow the model and there are at least
-        `n_required` of them. They are worst-case bounds, falling like 1/sqrt(N): a value above
-        1 says nothing; what they are good for is how they change with N, K and the spectrum.
+        `n_required` of them. They are worst-case bounds that fall like 1/sqrt(N), and a value
+        above 1 says nothing. Use them to see how N, K and the spectrum change the error.
 
         Parameters
         ----------
@@ -106,6 +103,6 @@ class Moments(LabelRanker, MomentsSettings):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # Features whose size matters, not their presence, are not for this model.
+        # The model sees only whether a feature is present. Its checks use features of any size.
         tags.classifier_tags.poor_score = True
         return tags

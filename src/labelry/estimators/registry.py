@@ -37,12 +37,12 @@ SYSTEMS: dict[str, str] = {
 }
 
 
-# What `labelry train` makes without --system. It is built of systems, so it is not listed as one.
+# `labelry train` makes this one without --system. It combines systems, so it is not listed as one.
 _TAGGER = {"tagger": "labelry.estimators.tagging:Tagger"}
 
 
 def system_class(name: str) -> type[LabelRanker]:
-    """The estimator class of a system name.
+    """Return the estimator class of a system name.
 
     >>> system_class("one-vs-rest").__name__
     'OneVsRest'
@@ -55,7 +55,7 @@ def system_class(name: str) -> type[LabelRanker]:
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = True) -> LabelRanker:
-    """The model that ``save`` wrote to a directory; its arrays are memory-mapped.
+    """Return the model that ``save`` wrote to a directory; its arrays are memory-mapped.
 
     ``verify=False`` skips the checksums of the arrays, so that a large model opens at once.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,23 +21,20 @@ from labelry.tagging.calibrated_trees import fit_calibrated_trees
 from labelry.tagging.new_labels import check_names, encoded_again, further_classes, name_features
 from labelry.tagging.tagger import TaggerSettings, fit_tagger
 
-_MOST_LABELS = 100  # of a row, that a threshold chooses from
-_FEW_TEXTS = 1_000  # texts below which words that occur once are kept
-_SHORT_TEXT = 200  # mean characters up to which pairs of words are worth their time
+# Not tuned, any of them.
+_MOST_LABELS = 100  # best labels of a row that a threshold chooses from
+_FEW_TEXTS = 1_000  # number of texts below which words that occur once are kept
+_SHORT_TEXT = 200  # mean characters of texts up to which pairs of words are worth their time
 
 
-@estimator
+@estimator("calibrated-tree", fit_calibrated_trees)
 class CalibratedTree(LabelRanker, ObjectiveSettings):
     """A `LinearLabelTree`, calibrated on rows that were held out.
 
-    It has three trees, or with up to 1,000 labels one of one level. One row in 60 (1,000 to 5,000,
-    but at most a quarter) is held out to calibrate on. Then those classifiers are trained again, on
-    all rows, that have missed more than 1 in 32 of the rows of their labels. Near-duplicates are
-    held out together; in rows that do not fit in memory, those that are read together.
-
-    Attributes
-    ----------
-    fitted_ : labelry.tagging.calibrated_trees.CalibratedTrees
+    It has three trees, or one tree of one level with up to 1,000 labels. One row in 60 (1,000 to
+    5,000 rows, but at most a quarter) is held out to calibrate on. A classifier that missed more
+    than 1 in 32 of the rows of its labels is then trained again on all rows. Near-duplicates are
+    held out together; if rows do not fit in memory, only those in the same block.
 
     Examples
     --------
@@ -47,22 +44,6 @@ class CalibratedTree(LabelRanker, ObjectiveSettings):
     >>> CalibratedTree().fit(X, y).predict(X[:4]).tolist()
     ['a', 'a', 'b', 'b']
     """
-
-    system: ClassVar[str] = "calibrated-tree"
-    fit_function = staticmethod(fit_calibrated_trees)
-
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
-        """Learn to rank labels.
-
-        Parameters
-        ----------
-        X, y
-            As for every estimator.
-        groups : array (n_rows,), optional
-            The group of each row, any values: rows that are held out together, in place of
-            near-duplicates.
-        """
-        return self._fit(X, y, groups=groups)
 
 
 class Growing(LabelRanker):
@@ -107,20 +88,17 @@ class Growing(LabelRanker):
         return trained, fitted
 
 
-@estimator
+@estimator("blend", fit_blend, by_passes=False)
 class Blend(Growing, BlendSettings):
     """Candidates from linear label trees and from neighbours in an embedding, re-ranked.
 
-    Both propose labels, and so do the descriptions of labels if there are any. These, the low-rank
-    scores of the embedding and the centroids of the labels score each candidate; and a small model,
-    fitted on held-out rows, turns the scores into a probability. Choose it for accuracy: it is at
-    least as good on held-out rows as the best of its parts, or else ranks as that part does. If
-    most labels have a single row, and no description, the model is fitted on rows whose labels have
-    other rows; if nothing can be learnt from these, the trees rank.
-
-    Attributes
-    ----------
-    fitted_ : labelry.tagging.blend.BlendModel
+    Trees and neighbours propose labels, and so do the descriptions of labels if there are any. Each
+    of these scores every candidate, as do the low-rank scores of the embedding and the centroids of
+    the labels. A re-ranker, fitted on held-out rows, turns the scores into a probability. Choose
+    the blend for accuracy: on held-out rows it is at least as good as the best of its parts, or
+    else it ranks as that part does. If most labels have a single row, and no description, the
+    re-ranker is fitted on rows whose labels have other rows. If that is not possible, the trees
+    rank.
 
     Notes
     -----
@@ -133,8 +111,8 @@ class Blend(Growing, BlendSettings):
     description from labels all of whose rows were held out, or else from the rarest; if one scorer
     ranks alone, the cosine of row and description is the score of such a label.
 
-    Training takes two to three times as long as that of the parts: they are fitted twice. Of fewer
-    than 80 rows none is held out: the trees alone rank.
+    Training takes two to three times as long as that of the parts, because they are fitted twice.
+    With fewer than 80 rows none is held out, and the trees alone rank.
 
     Examples
     --------
@@ -144,10 +122,6 @@ class Blend(Growing, BlendSettings):
     >>> Blend().fit(X, y).predict(X[:4]).tolist()
     ['a', 'a', 'b', 'b']
     """
-
-    system: ClassVar[str] = "blend"
-    fit_function = staticmethod(fit_blend)
-    by_passes: ClassVar[bool] = False
 
     def fit(self, X: Any, y: Any = None, *, label_features: Any = None, groups: Any = None) -> Self:
         """Learn to rank labels.
@@ -161,9 +135,7 @@ class Blend(Growing, BlendSettings):
             a label without one. If X are texts, a list of texts is taken too. Labels without a
             single row can be predicted by their descriptions.
         groups : array (n_rows,), optional
-            The group of each row, any values: rows that are held out together, in place of
-            near-duplicates. Give it if rows belong together, such as pages of a site, and new rows
-            will be of other groups.
+            As for every estimator.
         """
         return self._fit(X, y, label_features=label_features, groups=groups)
 
@@ -187,9 +159,9 @@ class Blend(Growing, BlendSettings):
         return self
 
 
-@estimator
+@estimator("tagger", fit_tagger)
 class Tagger(Growing, TaggerSettings):
-    """Learns to tag texts, or rows of features, without anything to tune.
+    """A tagger of texts, or of rows of features, with nothing to tune.
 
     Attributes
     ----------
@@ -216,9 +188,6 @@ class Tagger(Growing, TaggerSettings):
     >>> [[label for label, _ in row] for row in tagger.predict(["my knee", "an arm"], k=1)]
     [['knee'], ['arm']]
     """
-
-    system: ClassVar[str] = "tagger"
-    fit_function = staticmethod(fit_tagger)
 
     def fit(
         self,
@@ -267,7 +236,7 @@ class Tagger(Growing, TaggerSettings):
     def predict(
         self, X: Any, k: int | None = None, threshold: float | None = None
     ) -> list[list[tuple[Any, float]]]:
-        """Labels and probabilities of each row, most probable first.
+        """Return the labels and probabilities of each row, most probable first.
 
         With `k` the k best, with `threshold` those that reach it, with both the k best of these;
         with neither those that reach the model's own `threshold` (at most 100).

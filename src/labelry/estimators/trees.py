@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from labelry.estimators.base import LabelRanker, estimator
 from labelry.trees.conditional_probability_tree import (
     ConditionalProbabilityTreeSettings,
@@ -16,7 +14,7 @@ from labelry.trees.linear import LinearTreeSettings, fit_linear_trees
 from labelry.trees.lpsr import LPSRSettings, fit_lpsr
 
 
-@estimator
+@estimator("linear-tree", fit_linear_trees)
 class LinearLabelTree(LabelRanker, LinearTreeSettings):
     """Pruned linear classifiers on one or more shallow trees of labels, searched with a beam.
 
@@ -26,10 +24,6 @@ class LinearLabelTree(LabelRanker, LinearTreeSettings):
     more accurate, and no more work than its rows would be in a branch. About
     as accurate as one-vs-rest with few labels and better with rare ones, at a fraction of the
     time and memory. Choose it for sparse rows, such as tf-idf, and thousands of labels or more.
-
-    Attributes
-    ----------
-    fitted_ : labelry.trees.linear.LinearTrees
 
     Notes
     -----
@@ -51,21 +45,14 @@ class LinearLabelTree(LabelRanker, LinearTreeSettings):
     ['a', 'a', 'b', 'b']
     """
 
-    system: ClassVar[str] = "linear-tree"
-    fit_function = staticmethod(fit_linear_trees)
 
-
-@estimator
+@estimator("label-tree", fit_label_tree, by_passes=False)
 class LabelTree(LabelRanker, LabelTreeSettings):
     """A tree of labels with a linear predictor at each node, searched with a beam.
 
     Prediction looks at a few nodes of each level, so its time grows with the logarithm of the
     number of labels (Algorithm 1 with ``beam_width=1``). The nodes are trained together for the
     loss of the whole tree. Choose it when one-vs-rest is too slow to train or to search.
-
-    Attributes
-    ----------
-    fitted_ : labelry.trees.node_predictors.NodePredictors
 
     Notes
     -----
@@ -85,22 +72,14 @@ class LabelTree(LabelRanker, LabelTreeSettings):
     ['a', 'a', 'b', 'b']
     """
 
-    system: ClassVar[str] = "label-tree"
-    fit_function = staticmethod(fit_label_tree)
-    by_passes: ClassVar[bool] = False
 
-
-@estimator
+@estimator("filter-tree", fit_filter_tree, by_passes=False)
 class FilterTree(LabelRanker, FilterTreeSettings):
     """A random binary tree of labels whose nodes learn which side wins a tournament.
 
     Nodes are trained from the leaves up, each only on the rows whose label has won all
     rounds below it. Prediction follows one path down, so it is very fast; accuracy is low. Choose
     it to compare with.
-
-    Attributes
-    ----------
-    fitted_ : labelry.trees.filter_tree.Tournament
 
     Notes
     -----
@@ -119,22 +98,14 @@ class FilterTree(LabelRanker, FilterTreeSettings):
     ['a', 'b', 'c']
     """
 
-    system: ClassVar[str] = "filter-tree"
-    fit_function = staticmethod(fit_filter_tree)
-    by_passes: ClassVar[bool] = False
 
-
-@estimator
+@estimator("conditional-probability-tree", fit_conditional_probability_tree, by_passes=False)
 class ConditionalProbabilityTree(LabelRanker, ConditionalProbabilityTreeSettings):
     """A binary tree of logistic regressions; a leaf's probability is the product on its path.
 
     The tree grows online: the first row of a new label walks down, at each node to the side
     that the regressor prefers, or that has fewer leaves, and splits the leaf where it arrives.
     Choose it to compare with, or for fast probabilities.
-
-    Attributes
-    ----------
-    fitted_ : labelry.trees.conditional_probability_tree.ConditionalProbabilities
 
     Notes
     -----
@@ -156,12 +127,8 @@ class ConditionalProbabilityTree(LabelRanker, ConditionalProbabilityTreeSettings
     ['a', 'b', 'c']
     """
 
-    system: ClassVar[str] = "conditional-probability-tree"
-    fit_function = staticmethod(fit_conditional_probability_tree)
-    by_passes: ClassVar[bool] = False
 
-
-@estimator
+@estimator("fastxml", fit_fastxml, by_passes=False)
 class FastXML(LabelRanker, FastXMLSettings):
     """Trees that split the rows so that each side has one good ranking of its labels.
 
@@ -171,10 +138,6 @@ class FastXML(LabelRanker, FastXMLSettings):
     prediction (one path per tree) and rows with many labels each.
 
     Scores are the mean shares of rows with a label in the leaves, between 0 and 1.
-
-    Attributes
-    ----------
-    fitted_ : labelry.trees.fastxml.LeafShares
 
     Notes
     -----
@@ -197,12 +160,8 @@ class FastXML(LabelRanker, FastXMLSettings):
     ['a', 'b', 'c']
     """
 
-    system: ClassVar[str] = "fastxml"
-    fit_function = staticmethod(fit_fastxml)
-    by_passes: ClassVar[bool] = False
 
-
-@estimator
+@estimator("lpsr", fit_lpsr, by_passes=False)
 class LPSR(LabelRanker, LPSRSettings):
     """Label partitioning for sublinear ranking: a base ranker that looks at few labels.
 
@@ -212,10 +171,6 @@ class LPSR(LabelRanker, LPSRSettings):
     make one-vs-rest faster, at about the same accuracy.
 
     Scores are those of the base: margins, or log odds. 0 is the boundary.
-
-    Attributes
-    ----------
-    fitted_ : labelry.trees.lpsr.LabelPartition
 
     Notes
     -----
@@ -237,7 +192,3 @@ class LPSR(LabelRanker, LPSRSettings):
     >>> model.predict(X[::2]).tolist()
     ['a', 'b', 'c']
     """
-
-    system: ClassVar[str] = "lpsr"
-    fit_function = staticmethod(fit_lpsr)
-    by_passes: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Measuring a fitted model on labelled rows."""
+"""Measure a fitted model on labelled rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from labelry.metrics import Evaluation
 from labelry.progress import phase
 from labelry.ranking.ranker import ScoresAll, supports
 
-_BLOCK_ROWS = 10_000  # rows ranked at a time
+# Not tuned, any of them.
+_BLOCK_ROWS = 10_000  # rows that are ranked at a time
 _THRESHOLD_LABELS = 100  # best labels of a row that a threshold chooses from
-_AUC_SCORES = 2_000_000_000  # rows x labels up to which the AUC is measured; not tuned
+_AUC_SCORES = 2_000_000_000  # rows times labels up to which the AUC is measured
 
 
 def evaluate(
@@ -36,8 +37,8 @@ def evaluate(
 
     Labels that the model never saw count as missed. "AUC" is present if the model scores all
     labels and there are not too many to score, "ECE" if its scores are probabilities. "seconds" is
-    the time of ranking, without a first row that loads the kernels. One shard at a time is in
-    memory.
+    the time that ranking takes, after a first row that loads the kernels. One shard at a time is
+    in memory.
 
     Parameters
     ----------

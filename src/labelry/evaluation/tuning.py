@@ -28,11 +28,12 @@ from labelry.parameters import Range, parameters_of
 from labelry.ranking.hold_out import hold_out, validation_split
 from labelry.tagging.time_budget import as_seconds
 
+# Not tuned, any of them.
 _FEWER = 3  # each rung has a third of the configurations, on three times the rows
-_RUNGS = 3
-_HELD_OUT = 0.2  # share of the rows that is held out; not tuned
-_MOST_HELD_OUT = 10_000  # rows; not tuned
-_SIMILARITY = 0.9  # cosine from which rows are near-duplicates, held out together
+_RUNGS = 3  # most rungs
+_HELD_OUT = 0.2  # share of the rows that is held out
+_MOST_HELD_OUT = 10_000  # most rows that are held out
+_SIMILARITY = 0.9  # cosine from which rows are near-duplicates, which are held out together
 _DRAWS = 20  # draws per configuration that is wanted, because some are drawn twice
 
 
@@ -79,10 +80,10 @@ def tune(
 ) -> Tuned:
     """Search the ranges of a system (`ranges_of`) for the parameters with the best score.
 
-    Configurations are drawn at random and trained on a ninth of the rows; the best third of them
-    again on a third of the rows, and the best third of those on all. The defaults are among
-    them all the way, so that the winner is at least as good on the held-out rows. These are a
-    fifth of all rows, in whole groups of near-duplicates.
+    Configurations are drawn at random and trained on a ninth of the rows. The best third of them
+    is trained again on a third of the rows, and the best third of those on all rows. The defaults
+    are always kept, so the winner is at least as good as they are on the held-out rows. A fifth of
+    all rows is held out, in whole groups of near-duplicates.
 
     Parameters
     ----------
@@ -149,7 +150,7 @@ def tune(
 def ranges_of(system: str) -> dict[str, Range]:
     """Return the range to search of each parameter of a system that declares one.
 
-    A ValueError that names the systems if there is none of this name.
+    Raises a ValueError that lists the systems if there is none of this name.
     """
     if system not in SYSTEMS:
         raise ValueError(
@@ -196,7 +197,9 @@ def _parts(dataset: Dataset, rng: np.random.Generator) -> tuple[Dataset, Dataset
     """Split into rows to train on and rows to measure on."""
     n = dataset.n_rows
     if n < 2:
-        raise ValueError(f"tuning needs at least 2 rows, to train and to judge; got {n}")
+        raise ValueError(
+            f"tuning needs at least 2 rows, one to train on and one to measure on; got {n}"
+        )
     n_wanted = min(max(1, int(_HELD_OUT * n)), _MOST_HELD_OUT)
     X = dataset.rows
     if dataset.X is None:

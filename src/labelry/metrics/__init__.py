@@ -1,4 +1,4 @@
-"""How good are predictions: measures of extreme classification, whole or a block at a time.
+"""Measures of predictions of extreme classification, for all rows or a block at a time.
 
 Predictions are `labels` (n, k): label numbers, best first, -1 where there is none. The truth is
 `Y` (n, c), sparse: a label is true where Y is not zero. Y may have labels that the model

@@ -127,7 +127,7 @@ class Evaluation:
             self._counts[name].add(part)
 
     def result(self) -> dict[str, float]:
-        """Every measure in percent, and "rows", their number.
+        """Return every measure in percent, and the number of "rows".
 
         For each k: "P@k", "nDCG@k", "R@k", "micro-F1@k", "macro-F1@k", "coverage@k"; with
         `train_counts` "PSP@k" and "PSnDCG@k"; with `threshold` t "micro-F1@t=..." and so on;
@@ -152,7 +152,7 @@ class Evaluation:
         return values
 
     def by_frequency(self) -> dict[str, dict[str, float]]:
-        """P, nDCG, R, PSP and PSnDCG of tail, torso and head labels, in percent.
+        """Return P, nDCG, R, PSP and PSnDCG of tail, torso and head labels, in percent.
 
         The values of P, nDCG, PSP and PSnDCG are what the labels of the bin contribute, so
         those of the three bins add up to the whole. R is the recall within the bin: the share of

@@ -1,4 +1,4 @@
-"""Does an embedding put siblings next to each other."""
+"""Measure whether an embedding puts siblings next to each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-_BLOCK_ENTRIES = 1 << 24  # similarities held at a time: 64 MB of float32
+_BLOCK_ENTRIES = 1 << 24  # similarities that are held at a time: 64 MB of float32; not tuned
 
 
 def sibling_fraction(hierarchy: Any, nearest: ArrayLike) -> float:
@@ -60,8 +60,8 @@ def sibling_fraction(hierarchy: Any, nearest: ArrayLike) -> float:
 def nearest_labels(V: ArrayLike) -> NDArray[np.int64]:
     """Find for each label the one whose row of `V` (c, k) is most similar, by cosine.
 
-    -1 for a label at the origin, which has no direction and is no neighbour either; of
-    equally near ones the first. O(c^2 k) time, in row blocks of bounded memory.
+    A label at the origin has no direction: it gets -1, and is no neighbour of others. Of equally
+    near labels the first is taken. Takes O(c^2 k) time, in row blocks of bounded memory.
 
     Examples
     --------

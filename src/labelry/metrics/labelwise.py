@@ -34,22 +34,22 @@ class LabelCounts:
         return self
 
     def micro_f1(self) -> float:
-        """F1 of all pairs of row and label; nan when none is true or predicted."""
+        """Return F1 over all pairs of row and label; nan if none is true or predicted."""
         total = self.true.sum() + self.predicted.sum()
         return float(2 * self.both.sum() / total) if total else float("nan")
 
     def macro_f1(self) -> float:
-        """F1 of each label, averaged over all; 0 for one that is neither true nor predicted."""
+        """Return the mean F1 of all labels; it is 0 for one that is neither true nor predicted."""
         return float(np.mean(2 * self.both / np.maximum(self.true + self.predicted, 1)))
 
     def coverage(self) -> float:
-        """Of the labels that are true somewhere, the share that was found somewhere."""
+        """Return the share of the labels on at least one row that were found on at least one."""
         n_true = np.count_nonzero(self.true)
         return np.count_nonzero(self.both) / n_true if n_true else float("nan")
 
 
 def micro_f1_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
-    """F1 over all pairs of row and label when the best `k` of each row are predicted.
+    """Return F1 over all pairs of row and label if the best `k` of each row are predicted.
 
     For a threshold on top-k scores give ``keep_above(labels, scores, threshold)``.
 
@@ -62,7 +62,7 @@ def micro_f1_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
 
 
 def macro_f1_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
-    """F1 of each label when the best `k` of each row are predicted, averaged over labels.
+    """Return F1 of each label if the best `k` of each row are predicted, averaged over labels.
 
     All columns of Y count; one that is neither true nor predicted anywhere counts 0, as in
     scikit-learn. (napkinXC leaves out such columns after the last label it met.)
@@ -71,7 +71,7 @@ def macro_f1_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
 
 
 def micro_f1(Y: Any, scores: Any, threshold: float = 0.5) -> float:
-    """F1 over all pairs of row and label when scores of at least `threshold` are predictions.
+    """Return F1 over all pairs of row and label if scores from `threshold` on are predictions.
 
     `scores` (n, c) are sparse: what is not stored is not predicted.
     """
@@ -79,12 +79,12 @@ def micro_f1(Y: Any, scores: Any, threshold: float = 0.5) -> float:
 
 
 def macro_f1(Y: Any, scores: Any, threshold: float = 0.5) -> float:
-    """F1 of each label, averaged as in `macro_f1_at_k`; arguments as in `micro_f1`."""
+    """Return F1 of each label, averaged as in `macro_f1_at_k`; arguments as in `micro_f1`."""
     return _counts_above(Y, scores, threshold).macro_f1()
 
 
 def coverage_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
-    """Of the labels that are true somewhere, the share that is a hit at least once in the top k."""
+    """Return the share of the labels on at least one row that are a hit in some top k."""
     return _counts_at_k(Y, labels, k).coverage()
 
 

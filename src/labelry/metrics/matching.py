@@ -41,12 +41,12 @@ class Matched:
 
     @property
     def n_true(self) -> NDArray[np.int64]:
-        """The number of true labels of each row."""
+        """Return the number of true labels of each row."""
         return np.diff(self.Y.indptr).astype(np.int64)
 
     @property
     def true_rows(self) -> NDArray[np.int64]:
-        """The row of each entry of Y."""
+        """Return the row of each entry of Y."""
         return np.repeat(np.arange(self.n_rows), self.n_true)
 
     def first(self, k: int) -> Matched:
@@ -70,7 +70,7 @@ def match(Y: Any, labels: ArrayLike) -> Matched:
 
 
 def canonical(Y: Any) -> csr_array:
-    """`Y` as CSR with sorted, unique, nonzero entries; the argument is never changed."""
+    """Return `Y` as CSR with sorted, unique, nonzero entries; the argument is never changed."""
     refuse_masked("Y", Y)
     if issparse(Y):
         check_sparse(Y)
@@ -98,7 +98,7 @@ def keep_above(labels: ArrayLike, scores: ArrayLike, threshold: float) -> NDArra
 
 
 def checked_scores(labels: NDArray[np.integer], scores: ArrayLike) -> NDArray[np.floating]:
-    """`scores` as an array, which must have the shape of `labels`."""
+    """Return `scores` as an array, which must have the shape of `labels`."""
     refuse_masked("scores", scores)
     scores = np.asarray(scores)
     if scores.shape != labels.shape:

@@ -37,12 +37,17 @@ def recall_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
 
 
 def ndcg_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
-    """Discounted gain, sum of 1 / log2(place + 1) over hits, as a share of a perfect ranking's."""
+    """Return the discounted gain as a share of that of a perfect ranking, averaged over rows.
+
+    The gain of a row is the sum of 1 / log2(place + 1) over its hits.
+    """
     return _at_k("nDCG", Y, labels, k)
 
 
 def psp_at_k(Y: Any, labels: ArrayLike, k: int, weights: ArrayLike) -> float:
-    """Propensity-scored precision: each hit counts its label's weight; over the best possible.
+    """Return the propensity-scored precision, over the best possible.
+
+    Each hit counts with the weight of its label.
 
     `weights` (c,) are from `inverse_propensity`, one for each column of Y.
 
@@ -55,7 +60,9 @@ def psp_at_k(Y: Any, labels: ArrayLike, k: int, weights: ArrayLike) -> float:
 
 
 def psndcg_at_k(Y: Any, labels: ArrayLike, k: int, weights: ArrayLike) -> float:
-    """Propensity-scored nDCG: each discounted hit counts its weight; over the best possible.
+    """Return the propensity-scored nDCG, over the best possible.
+
+    Each discounted hit counts with the weight of its label.
 
     `weights` is as in `psp_at_k`.
     """
@@ -75,7 +82,7 @@ def inverse_propensity(
     b: float = 1.5,
     n_labels: int | None = None,
 ) -> Floats:
-    """Weight of each label, 1 / p_l = 1 + C (N_l + B)^-A, with C = (ln n - 1) (B + 1)^A.
+    """Return a weight of each label, 1 / p_l = 1 + C (N_l + B)^-A, C = (ln n - 1) (B + 1)^A.
 
     For n < 3 the formula would give propensities above one; there C is zero.
 
@@ -104,7 +111,7 @@ def inverse_propensity(
 def frequency_bins(
     train_counts: ArrayLike, limits: tuple[int, int] = (5, 50), *, n_labels: int | None = None
 ) -> NDArray[np.int64]:
-    """Bin of each label by its number of training rows: 0 tail, 1 torso, 2 head.
+    """Return a bin of each label by its number of training rows: 0 tail, 1 torso, 2 head.
 
     A label is in the tail up to ``limits[0]`` rows (none included), in the torso up to
     ``limits[1]``, and in the head above.
@@ -120,7 +127,7 @@ def frequency_bins(
 
 
 def pad_counts(train_counts: ArrayLike, n_labels: int | None) -> Floats:
-    """`train_counts`, checked, with zeros for the labels that training did not know."""
+    """Check `train_counts`; return them with zeros for labels that training did not know."""
     counts = np.asarray(train_counts, dtype=np.float64)
     if counts.ndim != 1 or (counts < 0).any():
         raise ValueError(
@@ -138,14 +145,14 @@ def pad_counts(train_counts: ArrayLike, n_labels: int | None) -> Floats:
 
 
 def ranking_totals(block: Matched, weights: Floats | None = None) -> Totals:
-    """Totals of P, nDCG and R, and with `weights` of PSP and PSnDCG."""
+    """Return the totals of P, nDCG and R, and with `weights` of PSP and PSnDCG."""
     numerators = _numerators(block, block.hits, weights)
     denominators = _denominators(block, weights)
     return {name: np.stack([numerators[name], denominators[name]]) for name in numerators}
 
 
 def binned_totals(block: Matched, weights: Floats, bins: NDArray[np.int64]) -> dict[str, Totals]:
-    """For each bin of labels, the totals of its own labels.
+    """Return, for each bin of labels, the totals of its own labels.
 
     P, nDCG, PSP and PSnDCG keep the denominators of the whole, so the bins add up to it. R is the
     recall within the bin: of a row's true labels in the bin, averaged over the rows that
@@ -165,7 +172,7 @@ def binned_totals(block: Matched, weights: Floats, bins: NDArray[np.int64]) -> d
 
 
 def ratio(totals: Floats) -> Floats:
-    """Numerators over denominators; nan where the denominator is zero."""
+    """Return numerators over denominators; nan where the denominator is zero."""
     numerator, denominator = totals
     return np.divide(
         numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0

@@ -13,11 +13,11 @@ from labelry.metrics.matching import Matched, canonical, checked_scores, match
 
 Floats = NDArray[np.float64]
 
-CALIBRATION_BINS = 15
+CALIBRATION_BINS = 15  # bins of equal width; the usual number, not tuned
 
 
 def auc(Y: Any, scores: ArrayLike) -> float:
-    """Area under the ROC curve of each row over all labels, averaged over rows.
+    """Return the area under the ROC curve of each row over all labels, averaged over rows.
 
     It is the chance that a true label of the row has a higher score than one that is not
     true, where equal scores count half. Rows that have no true label, or only true ones, have no
@@ -55,7 +55,10 @@ def auc_totals(Y: csr_array, scores: ArrayLike) -> tuple[float, int]:
 
 @njit(nogil=True, cache=True)
 def _row_auc(indptr, indices, scores, n_labels):  # type: ignore[no-untyped-def]
-    """Area of each row, nan where it has none; O(log number of true labels) for each score."""
+    """Return the area of each row, nan where it has none.
+
+    A score costs O(log number of true labels).
+    """
     n_rows, n_scored = scores.shape
     areas = np.full(n_rows, np.nan)
     for i in range(n_rows):
@@ -88,7 +91,7 @@ def _row_auc(indptr, indices, scores, n_labels):  # type: ignore[no-untyped-def]
 def expected_calibration_error(
     Y: Any, labels: ArrayLike, scores: ArrayLike, n_bins: int = CALIBRATION_BINS
 ) -> float:
-    """How far predicted probabilities are from the share of them that come true.
+    """Return how far predicted probabilities are from the share of them that come true.
 
     The predictions are put in `n_bins` bins of equal width by their probability; the
     difference between mean probability and share of hits is averaged over the predictions.
@@ -103,7 +106,7 @@ def expected_calibration_error(
 
 
 def calibration_totals(block: Matched, scores: ArrayLike, n_bins: int) -> Floats:
-    """By bin, the number of predictions, the sum of their probabilities, the hits: (3, n_bins)."""
+    """Return predictions, sum of their probabilities and hits of each bin: (3, n_bins)."""
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1; got {n_bins}")
     predicted = block.labels >= 0

@@ -16,16 +16,17 @@ from labelry.linalg.topk import topk
 
 Numbers = NDArray[np.number]
 
-CALIBRATED = 10  # best labels of a row that the curve is fitted to
-_LEAST = 1e-6  # distance from 0 and 1 below which scores are not told apart
-_MOST_BENDS = 50  # of a curve; not tuned
-_PER_BEND = 100  # true labels for each bend of the curve, on average, at least; not tuned
-_SMOOTH = 0.1  # share of the smooth curve that stays: equal log odds would lose the order
+CALIBRATED = 10  # best labels of a row that the curve is fitted to; not tuned
+_LEAST = 1e-6  # distance from 0 and 1 below which scores count as equal; not tuned
+_MOST_BENDS = 50  # most bends of a curve; not tuned
+_PER_BEND = 100  # least number of true labels for each bend, on average; not tuned
+# Share of the smooth curve that stays: with equal log odds, labels would lose their order.
+_SMOOTH = 0.1  # not tuned
 _PRIOR = 50  # labels that the smooth curve counts for, beside those of a bend; not tuned
 # Scale of the feature for the rows of a label. A small feature needs a large factor, which the
 # penalty keeps down: there are far fewer labels than rows to learn this factor from.
 _SMALL = 0.1
-_OF_SCORE = 3  # factors of the score, which must not be negative; the fourth is for label rows
+_OF_SCORE = 3  # factors of the score, which must not be negative; the fourth is of label rows
 
 _NO_BENDS = np.empty(0)
 _NO_ROWS = np.empty((0, 0), dtype=np.float32)
@@ -38,11 +39,13 @@ class Calibration(NamedTuple):
 
         f(s) = low log s - high log(1 - s) + share log(s / best) + frequency log(1 + n) + intercept
 
-    If rows have one label or a few, a label behind another is less probable than its own score
-    suggests; and the same score may mean another probability for a rare label than for a frequent
-    one. The log odds are f(s), moved by the straight lines between the bends; before the first bend
-    and after the last they are moved by as much as there. No factor of a score is negative and the
-    bends do not fall: without `frequency` the order of a row stays.
+    If rows have few labels, a label that is not the best of its row is less probable than its own
+    score suggests; and the same score may mean another probability for a rare label than for a
+    frequent one.
+
+    The log odds are f(s), moved by the straight lines between the bends. Before the first bend and
+    after the last they are moved by as much as there. No factor of a score is negative, and the
+    bends do not fall, so without `frequency` the order of a row stays.
 
     Attributes
     ----------
@@ -126,9 +129,9 @@ def _line(x: F64, y: F64, b: int, at: float) -> float:
 def fit_calibration(scores: F32, hits: Bools, n_rows: Numbers | None = None) -> Calibration | None:
     """Fit to the scores (n, m) of the ten best labels of rows that were held out.
 
-    The other labels are many, and nearly all are false. `n_rows` (n, m) are the training rows of
-    each label, scaled up to what it would have if none had been held out. Return None if all labels
-    are true, or none is: there is nothing to learn from.
+    The other labels are left out: they are many, and nearly all are false. `n_rows` (n, m) are the
+    training rows of each label, scaled up to the number it would have if none had been held out.
+    Return None if all labels or none are true, because there is nothing to learn from.
     """
     rows = np.zeros(scores.shape) if n_rows is None else _SMALL * np.log1p(n_rows)
     places, scores = topk(scores, min(CALIBRATED, scores.shape[1]))
@@ -146,7 +149,7 @@ def fit_calibration(scores: F32, hits: Bools, n_rows: Numbers | None = None) -> 
             bends = _bends(model.decision_function(A), true)
             intercept = float(model.intercept_[0])
             return Calibration(low, high, intercept, *bends, share, _SMALL * frequency)
-        # A curve that falls with the score is noise: fit again without that factor.
+        # A factor below zero, by which the curve falls with the score, is noise: fit without it.
         kept[:_OF_SCORE] &= model.coef_[0, :_OF_SCORE] > 0
 
 

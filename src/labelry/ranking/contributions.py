@@ -20,7 +20,7 @@ class Contributions(NamedTuple):
     bias: float
 
     def strongest(self, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Places of the n largest values above 0 and of the n smallest below 0, largest first."""
+        """Return the places of the n largest values above 0, and of the n most negative ones."""
         order = np.argsort(-np.abs(self.values), kind="stable")
         values = self.values[order]
         return order[values > 0][:n], order[values < 0][:n]
@@ -28,7 +28,7 @@ class Contributions(NamedTuple):
     def named(
         self, places: NDArray[np.intp], text_features: TextFeatures | None
     ) -> list[tuple[Feature, float]]:
-        """Feature and value at some places; features are words, or numbers of columns."""
+        """Return features and values at some places; features are words, or numbers of columns."""
         columns = self.columns[places].tolist()
         features = columns if text_features is None else text_features.names_of(columns)
         return list(zip(features, self.values[places].tolist(), strict=True))

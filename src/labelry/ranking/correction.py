@@ -1,19 +1,19 @@
 """Low-rank plus sparse: a sparse correction, label by label, of scores on a shortlist.
 
-Low-rank scores cannot say that one word decides one label. The paper's discussion proposes
-separately regularised direct connections from the inputs. Each row has a shortlist of candidate
-labels and their low-rank scores o (log odds), and the score becomes
+Low-rank scores cannot express that one word decides one label. The paper's discussion proposes
+direct connections from the inputs to the labels, with a penalty of their own. Each row has a
+shortlist of candidate labels with low-rank scores o (log odds), and the score becomes
 
     s(x, l) = a o(x, l) + b_l + w_l'x,   w_l sparse
 
-A label learns only from rows on whose shortlist it is, so the cost grows with rows times shortlist
-and not with the number of labels. Two things decide whether it helps:
+The term of a label is fitted only to rows on whose shortlist it is, so the cost grows with rows
+times shortlist, and not with the number of labels. Two things decide whether the term helps:
 
 - The scores of training rows must come from a model that has not seen the row (`out_of_fold`).
-  Scores of rows that were trained on are too good: they leave nothing to correct.
-- To add the true labels that a shortlist misses helps labels with few rows, but favours labels that
+  Scores of rows that were trained on are too good, and leave nothing to correct.
+- Adding the true labels that a shortlist misses helps labels with few rows, but favours labels that
   are often missed. With one label per row it is a large gain (WordNet), with nineteen a large loss
-  (Delicious): `fit_correction` tries both on held-out rows.
+  (Delicious). `fit_correction` tries both on held-out rows.
 
 References
 ----------
@@ -48,8 +48,9 @@ from labelry.ranking.hold_out import folds, validation_split
 Shortlist = tuple[Ints, F32]  # labels (n, m), -1 for none, and their scores (n, m)
 TopK = Callable[[Ints], Shortlist]  # row numbers -> their shortlists
 
-_LEAST = 1e-4  # probability or share below which differences say nothing
-_STRENGTHS = (3.0, 1.0, 0.3, 0.1)  # of the regularization, to choose from
+# Not tuned, any of them.
+_LEAST = 1e-4  # distance from 0 and 1 below which probabilities or shares count as equal
+_STRENGTHS = (3.0, 1.0, 0.3, 0.1)  # values of the regularization that held-out rows choose from
 _USUAL = 0.3  # regularization while `add_missed` is chosen
 _PARTS = 64  # spans of labels: enough to balance threads and to show progress
 
@@ -179,8 +180,8 @@ def fit_correction(
 
         minimise  sum_i log(1 + exp(-y_i s_i)) + regularization/2 ||w||^2 + sparsity ||w||_1
 
-    The scale a and the mean of b are fitted first, without w. A label without positive rows is
-    left as it is: there is only one class to learn from.
+    The scale a and the mean of b are fitted first, without w. A label without positive rows keeps
+    its scores, because there is only one class to learn from.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from labelry.linalg.dual_descent import logistic_dual, shuffle
 CSR = tuple[Ints, Ints, F32]  # indptr, indices, data
 
 SURE = 30.0  # log odds beyond which 1 - p would round to 0
-_START = 1e-8  # dual variables start inside (0, 1)
+_START = 1e-8  # least dual variable: they start inside (0, 1)
 
 # Sums may be reordered (so that they vectorise), but NaN and infinity keep their meaning.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -55,7 +55,7 @@ def train_labels(
     label0: int,
     label1: int,
 ) -> tuple[F32, Ints, Ints, F32]:
-    """Return intercepts and numbers of weights of a span of labels; the weights' features, values.
+    """Return intercepts and numbers of weights of some labels; features and values of the weights.
 
     v = sum_i alpha_i y_i [x_i, 1] is kept, and w = soft(v, sparsity) / regularization follows
     from it; the intercept has no soft threshold.
@@ -111,7 +111,7 @@ def _descend(
     state: np.uint64,
     v: F32,
 ) -> None:
-    """Dual coordinate descent for one label; v must be zero, and the result is left in it."""
+    """Fit one label by dual coordinate descent; v must be zero, and the result is left in it."""
     indptr, indices, data = X
     _, rows, signs, offsets = pairs
     first, last = span
@@ -152,7 +152,10 @@ def rescore_rows(
     row0: int,
     row1: int,
 ) -> None:
-    """``scores[i, t] = offsets[i, t] + (x[i] @ W + intercept)[l]``, l = candidates[i, t] >= 0."""
+    """Set ``scores[i, t] = offsets[i, t] + (x[i] @ W + intercept)[l]``, l = candidates[i, t].
+
+    Places without a candidate (-1) stay as they are.
+    """
     indptr, indices, data = X
     w_indptr, w_indices, w_data = W
     s = intercept.copy()  # all labels of one row; only what was changed is set back

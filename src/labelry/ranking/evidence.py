@@ -1,7 +1,7 @@
 """Candidate labels of rows: their scores by several scorers, and features made of these.
 
 Candidates are an array (n, m) of labels, -1 where there is none. A scorer gives each candidate a
-score, (n, m), which is 0 if it has nothing about the candidate. `evidence` turns the scores of any
+score, (n, m), which is 0 if it does not know the candidate. `evidence` turns the scores of any
 number of scorers into features, so a further scorer is one more array.
 """
 
@@ -45,7 +45,7 @@ def merged(lists: Sequence[Ints]) -> Ints:
 def best_candidates(candidates: Ints, S: F32, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
     """Return the k candidates of each row with the largest scores S, and the scores.
 
-    -1 and minus infinity where there are fewer.
+    Places are -1 and minus infinity if there are fewer.
     """
     places, scores = topk(S, k, n_jobs)
     labels = np.take_along_axis(candidates, np.maximum(places, 0), axis=1)
@@ -62,10 +62,10 @@ def listed_scores(candidates: Ints, labels: Ints, scores: F32, n_jobs: int = 1) 
     return _filled(_look_up, candidates, (labels, scores), n_jobs)
 
 
-def votes(
+def shares_of_candidates(
     candidates: Ints, near: Ints, weights: F32, Y: csr_array, n_near: int, n_jobs: int = 1
 ) -> F32:
-    """Return ``weights[i] @ Y[near[i]]`` of the first `n_near` neighbours, for the candidates."""
+    """Return ``weights[i] @ Y[near[i]]`` of the first `n_near` neighbours, at the candidates."""
     labels = (Y.indptr, Y.indices, Y.data)
     n_near = min(n_near, near.shape[1])
     return _filled(_add_labels, candidates, (near, weights, labels, Y.shape[1], n_near), n_jobs)
@@ -85,10 +85,10 @@ def sparse_inner_products(candidates: Ints, X: csr_array, C: csr_array, n_jobs: 
 def evidence(candidates: Ints, scores: Sequence[F32], known: F32, n_jobs: int = 1) -> F32:
     """Return features (n, m, n_features) of the candidates; zeros where there is none.
 
-    There are for each scorer its score, the share of the best score of the row (0 unless that is
-    positive) and the rank, which counts the candidates of a larger score; then `known`, (n, m),
-    what is known of the label whatever the row, such as the logarithm of its frequency; and for
-    each scorer the best score of the row, or 0.
+    Each scorer has three features: its score, the score over the best score of the row (0 unless
+    that is positive), and the rank, which counts the candidates with a larger score. Then comes
+    `known`, (n, m), what is known of the label whatever the row, such as the logarithm of its
+    frequency. At the end is the best score of the row by each scorer, or 0.
     """
     n_scorers = len(scores)
     out = np.zeros((*candidates.shape, n_features(n_scorers)), dtype=np.float32)
@@ -190,7 +190,7 @@ def _dense_products(candidates: Ints, Z: F32, V: F32, out: F32, row0: int, row1:
 def _sparse_products(
     candidates: Ints, X: CSR, C: CSR, n_features: int, out: F32, row0: int, row1: int
 ) -> None:
-    """Compute the products; a row is laid out over all features once, for all its candidates."""
+    """Add the products. A row is made dense once, for all its candidates."""
     x_indptr, x_indices, x_data = X
     c_indptr, c_indices, c_data = C
     x = np.zeros(n_features, dtype=np.float32)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from labelry.arrays import F32, I32, Bools, Ints
 from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.ranking.evidence import sparse_inner_products
-from labelry.ranking.neighbours import fill_topk
+from labelry.ranking.shares import topk_of_product
 
 
 class LabelNames(NamedTuple):
@@ -30,13 +29,10 @@ class LabelNames(NamedTuple):
     def nearest(self, X: csr_array, k: int, n_jobs: int = 1) -> tuple[I32, F32]:
         """Return the k labels whose descriptions have the largest product with each row.
 
-        -1 and minus infinity where fewer products are positive. For each feature of a row, the cost
-        is one operation for each description that has it.
+        Places are -1 and minus infinity if fewer products are positive. For each feature of a row,
+        the cost is one operation for each description that has it.
         """
-        labels = np.empty((X.shape[0], k), dtype=np.int32)
-        scores = np.empty((X.shape[0], k), dtype=np.float32)
-        fill_topk((X.indptr, X.indices, X.data), self.lists, labels, scores, n_jobs)
-        return labels, scores
+        return topk_of_product((X.indptr, X.indices, X.data), self.lists, k, n_jobs)
 
     def scores(self, candidates: Ints, X: csr_array, n_jobs: int = 1) -> F32:
         """Return the inner products of rows with the descriptions of their candidates (n, m)."""

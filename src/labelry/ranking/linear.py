@@ -76,7 +76,7 @@ class LinearDecoder(NamedTuple):
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
 def _log_sums(S: F32, out: F32, row0: int, row1: int) -> None:
-    """``out = log(exp(S).sum(axis=1))``."""
+    """Set ``out = log(exp(S).sum(axis=1))``."""
     x = np.empty(S.shape[1], dtype=np.float32)
     bits = np.empty(S.shape[1], dtype=np.int32)
     for i in range(row0, row1):

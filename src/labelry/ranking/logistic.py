@@ -30,22 +30,28 @@ from labelry.ranking.hold_out import validation_split
 Losses = F64
 RowSource = Callable[[Ints], F32]  # row numbers -> whitened features
 
-_EXACT = 5000  # labels up to which the loss is over all of them
+# None of these was tuned; the numbers of `_Kind` were.
+_EXACT = 5000  # most labels for which the loss is over all of them
 _NEGATIVES = 64  # labels in a shortlist beside the true ones
-_CELL_ROWS, _MOST_CELLS = 256, 1024  # rows that lie close together and share candidates
+_CELL_ROWS = 256  # rows of a cell on average; they lie close together and share candidates
+_MOST_CELLS = 1024
 _CANDIDATES = 512  # most labels of a cell from which a row's best are chosen
-_WHITENED = 512  # leading directions of the features that are brought to like variance
-_SAMPLE = 16_384  # rows that tell them
-_BATCH = 1024
-_BLOCK_ROWS = 4096
+_WHITENED = 512  # leading directions of the features that are scaled to similar variance
+_SAMPLE = 16_384  # rows from which these directions are found
+_BATCH = 1024  # most rows of a minibatch
+_BLOCK_ROWS = 4096  # rows that are whitened, or put on shortlists, at a time
 _FASTEST = 0.1  # largest first step of a coefficient
 _PATIENCE = 2  # epochs without a better held-out loss until the rate falls
-_SLOWER, _SLOWEST = 0.25, 0.05  # factor of that fall; training stops below the second
+_SLOWER = 0.25  # factor of that fall
+_SLOWEST = 0.05  # training stops when the product of these factors is below this
 
 
 class _Kind(NamedTuple):
-    """What differs between softmax and sigmoids; the numbers were chosen on held-out training
-    rows of ALOI, Bibtex and Delicious."""
+    """What differs between softmax and sigmoids.
+
+    The numbers were chosen on held-out training rows of ALOI, Bibtex and Delicious, which no table
+    shows.
+    """
 
     rate: float  # first step of a coefficient, times the number of features
     ridge: float  # in the whitening, of the mean variance: lesser directions stay smaller

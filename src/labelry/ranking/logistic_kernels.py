@@ -23,14 +23,15 @@ _ONE = np.float32(1.0)
 _C2, _C3, _C4 = np.float32(1 / 2), np.float32(1 / 6), np.float32(1 / 24)
 _C5, _C6 = np.float32(1 / 120), np.float32(1 / 720)
 
-MOMENTUM = 0.9  # of the gradient
-MEMORY = 0.99  # of its square
+# Not tuned, any of them.
+MOMENTUM = 0.9  # share of the running mean of the gradient that a step keeps
+MEMORY = 0.99  # share of the running mean of its square that a step keeps
 _TINY = 1e-6  # gradients far below this do not matter
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def exp_row(x: F32, shift: np.float32, bits: I32, powers: F32) -> None:
-    """``x[:] = exp(x - shift)`` for x <= shift.
+    """Set ``x[:] = exp(x - shift)`` for x <= shift.
 
     exp(x) = 2^k e^f with k the nearest integer to x / ln 2. `bits` is scratch space of the size
     of x, and `powers` the same memory seen as float32: 2^k is made by placing k in its exponent.
@@ -62,7 +63,7 @@ def residual_rows(
     row0: int,
     row1: int,
 ) -> None:
-    """``s = w (p(s) - t)`` and w times the log loss, for each row of the span.
+    """Set ``s = w (p(s) - t)``, and `losses` to w times the log loss, for each row of the span.
 
     Row i has the scores ``s = S[bounds[i]:bounds[i+1]]``, of all labels or of a shortlist, the
     labels ``places[indptr[i]:indptr[i+1]]`` of them, and the weight w. p is a softmax if
@@ -89,7 +90,7 @@ def residual_rows(
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _softmax_row(s: F32, targets: Ints, bits: I32, powers: F32) -> float:
-    """``-sum(t * log softmax(s))``, where t shares one among the targets.
+    """Return ``-sum(t * log softmax(s))``, where t shares one among the targets.
 
     A row without targets has no residual and no loss.
     """
@@ -117,7 +118,7 @@ def _softmax_row(s: F32, targets: Ints, bits: I32, powers: F32) -> float:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _sigmoid_row(s: F32, targets: Ints, e: F32, bits: I32, powers: F32) -> float:
-    """``sum(log(1 + exp(s)) - t * s)``, where t is one at each target."""
+    """Return ``sum(log(1 + exp(s)) - t * s)``, where t is one at each target."""
     loss = 0.0
     for j in targets:
         loss -= s[j]
@@ -141,7 +142,7 @@ def _sigmoid_row(s: F32, targets: Ints, e: F32, bits: I32, powers: F32) -> float
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def pair_scores(F: F32, W: F32, bounds: Ints, labels: Ints, S: F32, row0: int, row1: int) -> None:
-    """``S[p] = F[i] @ W[labels[p]]`` for the pairs ``bounds[i] <= p < bounds[i+1]`` of row i."""
+    """Set ``S[p] = F[i] @ W[labels[p]]`` for pairs ``bounds[i] <= p < bounds[i+1]`` of row i."""
     for i in range(row0, row1):
         f = F[i]
         for p in range(bounds[i], bounds[i + 1]):
@@ -163,7 +164,7 @@ def pair_gradient(
     first: int,
     last: int,
 ) -> None:
-    """``G[t] = sum of S[p] * F[rows[p]]`` over the pairs p of label t in ``first <= t < last``.
+    """Set ``G[t] = sum of S[p] * F[rows[p]]`` over pairs p of label t in ``first <= t < last``.
 
     They are ``order[starts[t]:starts[t+1]]``. A thread has labels of its own: no races.
     """
@@ -190,11 +191,11 @@ def step_rows(
     first: int,
     last: int,
 ) -> None:
-    """A step of the rows ``labels[first:last]`` of W, whose gradients are ``G[first:last]``.
+    """Make a step of the rows ``labels[first:last]`` of W, whose gradients are ``G[first:last]``.
 
-    Along the running mean of the gradient (momentum), over its root mean square: `mean` (of a
-    row) and `square` (one number), over the `n_steps` that a label had. The penalty spares the
-    intercept, which is the last column.
+    A step goes along the running mean of the gradient (momentum), divided by the root of the
+    running mean of its square: `mean` (of a row) and `square` (one number), over the `n_steps`
+    that a label had. The penalty spares the intercept, which is the last column.
     """
     b1 = np.float32(MOMENTUM)
     pull = np.float32(penalty)

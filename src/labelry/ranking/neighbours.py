@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import numpy as np
-from numba import njit
 from scipy.sparse import csr_array, issparse, vstack
 
 from labelry.arrays import F32, Ints
 from labelry.checks import StoredCheck
 from labelry.linalg.balanced_clusters import sparse_products
 from labelry.linalg.clusters import nearest_centre
-from labelry.linalg.kernels import keep_best
 from labelry.linalg.matrices import Matrix, scaled_rows
-from labelry.linalg.parallel import balanced_spans, run
+from labelry.linalg.rows import Rows, in_memory
 from labelry.linalg.topk import topk
 from labelry.parameters import Between, Settings, param, settings
 from labelry.progress import phase
+from labelry.ranking.shares import SharesRanker
 from labelry.ranking.vector_lists import VectorLists, make_lists
 from labelry.storage.values import AtLeast, Sizes
 
-CSR = tuple[Ints, Ints, F32]  # indptr, indices, data
-
-_BLOCK_BYTES = 32 << 20  # similarities held at a time
-_LEAST_EXPONENT = -80  # whose exponential float32 still has
+_BLOCK_BYTES = 32 << 20  # bytes of similarities that are held at a time; not tuned
+_LEAST_EXPONENT = -80  # the exponential of a smaller number is zero in float32
 
 
 @settings
@@ -46,13 +44,42 @@ class NeighbourSettings(Settings):
     )
 
 
-class Neighbours(NamedTuple):
-    """Training rows, of which the most similar ones, by cosine, add their labels.
+@settings
+class NearestNeighboursSettings(Settings):
+    """How to search for the nearest training rows, and how much each weighs."""
+
+    n_neighbors: int = param(
+        default=50,
+        least=1,
+        help="Training rows that add their labels. More find more labels, and take longer.",
+        tune=Between(10, 300, log=True),
+    )
+    sharpness: float = param(
+        default=5.0,
+        least=0,
+        help="How much more a nearer neighbour weighs: exp(sharpness x cosine). Larger gives more "
+        "weight to the nearest.",
+        tune=Between(2.0, 50.0, log=True),
+    )
+    index: Literal["exact", "approximate"] = param(
+        default="exact",
+        help='"approximate" looks at a part of the rows only. It is for dense features and many '
+        "rows: of 500,000 a query then meets about 11,000.",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours(SharesRanker):
+    """Training rows; those most similar to a query, by cosine, add their labels.
 
     The score of a label is its weighted share of the neighbours, between 0 and 1. A neighbour
     with cosine s weighs exp(sharpness (s - 1)). In an embedding each dimension is first divided by
-    the square root of its standard deviation, halfway to whitening: as they are, the few strongest
-    directions (of the most frequent labels) drown the others; fully whitened, noise does.
+    the square root of its standard deviation, which is halfway to whitening. Without it, the few
+    strongest directions (of the most frequent labels) outweigh the others; with full whitening,
+    noise does.
+
+    Without lists, a pair of a query and a training row costs 2 k flops, or 2 for each feature that
+    both have if rows are sparse.
 
     Attributes
     ----------
@@ -87,25 +114,6 @@ class Neighbours(NamedTuple):
         if self.labels.shape[0] == 0 or (self.lists is not None and issparse(self.points)):
             raise ValueError("points must be there, and dense where there are lists of them")
 
-    def topk(self, Z: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k labels with the largest shares for each row, and their shares.
-
-        Without lists 2 k flops for each pair of a query and a training row, or 2 for each feature
-        that both have.
-        """
-        labels = np.empty((Z.shape[0], k), dtype=np.int32)
-        scores = np.empty((Z.shape[0], k), dtype=np.float32)
-        for rows, near, weights in self.nearest(Z, n_jobs):
-            vote(near, weights, self.labels, labels[rows], scores[rows], n_jobs)
-        return labels, scores
-
-    def scores(self, Z: Matrix) -> F32:
-        """Return the shares of all labels, (n_rows, n_labels)."""
-        out = np.empty((Z.shape[0], self.labels.shape[1]), dtype=np.float32)
-        for rows, near, weights in self.nearest(Z, 1):
-            out[rows] = all_votes(near, weights, self.labels)
-        return out
-
     def nearest(self, Z: Matrix, n_jobs: int) -> Iterator[tuple[slice, Ints, F32]]:
         """Yield blocks of rows, their neighbours and the weights of these, which add up to one."""
         step = max(1, _BLOCK_BYTES // (4 * self._n_points()))
@@ -130,7 +138,8 @@ class Neighbours(NamedTuple):
             raise ValueError("index must be exact for sparse rows and texts, got approximate")
         with phase("lists of neighbours"):
             lists, order = make_lists(self.points, rng=rng, n_jobs=n_jobs)
-        return self._replace(
+        return replace(
+            self,
             points=self.points[order],
             labels=self.labels[order],
             weights=None if self.weights is None else self.weights[order],
@@ -157,7 +166,7 @@ class Neighbours(NamedTuple):
             bounds = np.cumsum([0, *np.bincount(where, minlength=n_lists)])
             points, labels, lists = points[order], labels[order], lists._replace(bounds=bounds)
             weights = None if weights is None else weights[order]
-        return self._replace(points=points, labels=labels, weights=weights, lists=lists)
+        return replace(self, points=points, labels=labels, weights=weights, lists=lists)
 
     def _search(self, Z: Matrix, n_jobs: int) -> tuple[Ints, F32]:
         """Return the most similar points of each row, and their cosines."""
@@ -212,55 +221,10 @@ def plain_neighbours(
     return Neighbours(points, None, Y, n_neighbors, sharpness)
 
 
-def vote(
-    near: Ints, weights: F32, Y: csr_array, labels: Ints, scores: F32, n_jobs: int = 1
-) -> None:
-    """Fill in the best labels, and their scores, of ``weights[i] @ Y[near[i]]`` for each row i."""
-    indptr = np.arange(0, near.size + 1, near.shape[1])
-    fill_topk((indptr, near.ravel(), weights.ravel()), Y, labels, scores, n_jobs)
-
-
-def fill_topk(A: CSR, B: csr_array, labels: Ints, scores: F32, n_jobs: int = 1) -> None:
-    """Fill in the columns of the largest positive entries of each row of ``A @ B``, and these."""
-    task = (A, (B.indptr, B.indices, B.data), B.shape[1], labels, scores)
-    run(_fill_rows, [(*task, *span) for span in balanced_spans(A[0], n_jobs)], n_jobs)
-
-
-def all_votes(near: Ints, weights: F32, Y: csr_array) -> F32:
-    """Return ``weights[i] @ Y[near[i]]`` for each row i, over all labels."""
-    indptr = np.arange(0, near.size + 1, near.shape[1])
-    shape = (len(near), Y.shape[0])
-    return (csr_array((weights.ravel(), near.ravel(), indptr), shape=shape) @ Y).toarray()
-
-
-@njit(nogil=True, cache=True)
-def _fill_rows(
-    A: CSR, B: CSR, n_labels: int, labels: Ints, scores: F32, row0: int, row1: int
-) -> None:
-    """Find the top k above zero of ``A[i] @ B`` for each row; ties go to the smaller label.
-
-    Touches only labels that some entry of the row has; places that no label fills get -1.
-    """
-    a_indptr, a_indices, a_data = A
-    b_indptr, b_indices, b_data = B
-    total = np.zeros(n_labels, dtype=np.float32)
-    stamp = np.zeros(n_labels, dtype=np.int32)  # one more than the last row that met the label
-    met = np.empty(n_labels, dtype=np.int32)
-    for i in range(row0, row1):
-        n_met = 0
-        for p in range(a_indptr[i], a_indptr[i + 1]):
-            a = a_data[p]
-            for q in range(b_indptr[a_indices[p]], b_indptr[a_indices[p] + 1]):
-                label = b_indices[q]
-                if stamp[label] != i + 1:
-                    stamp[label] = i + 1
-                    total[label] = 0.0
-                    met[n_met] = label
-                    n_met += 1
-                total[label] += a * b_data[q]
-        best, ids = scores[i], labels[i]
-        best[:] = -np.inf
-        ids[:] = -1
-        for u in range(n_met):
-            if total[met[u]] > 0.0:
-                keep_best(best, ids, total[met[u]], met[u])
+def fit_nearest_neighbours(
+    rows: Rows, settings: NearestNeighboursSettings, rng: np.random.Generator
+) -> Neighbours:
+    """Keep the training rows and their labels, in lists if an approximate index is asked for."""
+    X, Y = in_memory(rows, "knn")
+    found = plain_neighbours(X, Y, settings.n_neighbors, settings.sharpness)
+    return found if settings.index == "exact" else found.approximate(rng, rows.n_jobs)

@@ -77,7 +77,7 @@ class LinearClassifiers(Ranker):
 
     @property
     def threshold(self) -> float:
-        """Probability one half, or margin zero."""
+        """Return a probability of one half, or a margin of zero."""
         return 0.5 if self.logistic else 0.0
 
     @property
@@ -115,7 +115,7 @@ def fit_one_vs_rest(
             f"one-vs-rest with {n_features:,} features and {n_labels:,} labels",
             "drop small weights (prune=0.01), or use a label tree or an embedding",
         )
-    # Labels of like frequency take a like number of sweeps: they share a group.
+    # Labels of similar frequency take about as many sweeps, so they share a group.
     order = np.argsort(-rows.label_counts(), kind="stable")
     groups = [order[i : i + LANES] for i in range(0, n_labels, LANES)]
     seeds = rng.integers(1, 2**31, size=len(groups))

@@ -12,8 +12,9 @@ from labelry.arrays import F32, F64
 
 Kernel = Literal["gaussian", "laplacian"]
 
-_N_POINTS = 1000  # whose distances give the bandwidth
-_CONSTANT = 1e-4  # of the largest deviation: a column that varies less is constant
+_N_POINTS = 1000  # rows whose distances give the bandwidth; not tuned
+# Part of the largest deviation of a column; one that varies less is constant. Not tuned.
+_CONSTANT = 1e-4
 
 
 class RandomFeatures(NamedTuple):
@@ -29,7 +30,7 @@ class RandomFeatures(NamedTuple):
     phases: Annotated[F32, "n_random_features"]
 
     def __call__(self, Z: F32) -> F32:
-        """The features (n, m) of a block of rows (n, k)."""
+        """Return the features (n, m) of a block of rows (n, k)."""
         F = Z @ self.directions
         F += self.phases
         np.cos(F, out=F)
@@ -46,7 +47,7 @@ def make_random_features(
     Y: csr_array | None = None,
     rng: np.random.Generator,
 ) -> RandomFeatures:
-    """Random features of the Gaussian or the Laplacian kernel, scaled to the rows of `Z`.
+    """Draw random features of the Gaussian or the Laplacian kernel, scaled to the rows of `Z`.
 
     ==========  ======================================  ===========================
     kernel      k(u, v)                                 entries of the directions
@@ -104,16 +105,17 @@ def make_random_features(
 
 
 def _unit_variance(Z: F32) -> F64:
-    """Factor for each column. One that is constant but for rounding must not become noise: zero."""
+    """Return a factor for each column; zero for one that is constant but for rounding."""
     deviation = Z.std(axis=0, dtype=np.float64)
     keep = deviation > max(_CONSTANT * float(np.max(deviation)), np.finfo(np.float32).tiny)
     return np.where(keep, 1.0 / np.where(keep, deviation, 1.0), 0.0)
 
 
 def _explained(Z: F32, Y: csr_array) -> F64:
-    """How much of the variance of each column the labels explain, between 0 and 1.
+    """Return the share of the variance of each column that the labels explain, from 0 to 1.
 
-    The intraclass correlation: products z_i z_j of different rows of a label, relative to z_i^2.
+    It is the intraclass correlation: products z_i z_j of different rows of a label, relative to
+    z_i^2.
     Unlike the variance of the labels' means it is not inflated where labels have few rows. All
     ones if no label has two rows that are more alike than others.
     """

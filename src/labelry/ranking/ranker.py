@@ -1,6 +1,6 @@
 """What a fitted value that ranks labels can do: one base class, and a protocol for each extra.
 
-Ask ``supports(model, Explains)`` before an extra is used; nobody asks for a class or an attribute.
+Ask ``supports(model, Explains)`` before an extra is used, never for a class or an attribute.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Ranker(ABC):
     Attributes
     ----------
     threshold : float
-        Score from which `predict` takes a label, where a row may have several.
+        Score from which `predict` takes a label, if a row may have several.
     probabilities : bool
-        Whether the scores are meant as probabilities.
+        True if the scores are probabilities.
     """
 
     @property
@@ -79,7 +79,7 @@ class HasTree(Protocol):
 
 @runtime_checkable
 class HasSpectrum(Protocol):
-    """Has an embedding whose directions were found with a value each."""
+    """Has an embedding with an eigenvalue for each direction."""
 
     @property
     def spectrum(self) -> F32 | None:
@@ -88,7 +88,7 @@ class HasSpectrum(Protocol):
 
 @runtime_checkable
 class HasTopics(Protocol):
-    """Has topics; its estimator says what words and labels they have."""
+    """Has topics that words and labels share."""
 
     @property
     def topic_proportions(self) -> F32:
@@ -97,7 +97,7 @@ class HasTopics(Protocol):
 
 @runtime_checkable
 class Explains(Protocol):
-    """Knows which features speak for a label, and which against."""
+    """Explains the score of a label by the features of a row."""
 
     def contributions(self, x: Matrix, label: int) -> Contributions:
         """Return what each feature of one row adds to the margin of a label."""
@@ -113,13 +113,13 @@ class Explains(Protocol):
 
 @runtime_checkable
 class Grows(Protocol):
-    """Takes in further rows and labels without training again; the result is a new value."""
+    """Takes in further rows and labels without training again, as a new value."""
 
     def with_rows(self, X: Matrix, Y: csr_array, n_jobs: int = 1) -> Self:
-        """Return a model that also knows these rows; further columns of Y are new labels."""
+        """Return a model with these rows added; further columns of Y are new labels."""
 
     def with_labels(self, features: Matrix) -> Self:
-        """Return a model with further labels, which are known by their descriptions only."""
+        """Return a model with further labels that have descriptions and no rows."""
 
 
 def supports(model: Any, capability: type) -> bool:

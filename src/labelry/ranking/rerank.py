@@ -1,9 +1,10 @@
 """A small model of which candidate labels are true, given the scores of several scorers.
 
-Logistic regression is the better re-ranker with few rows, boosted trees with many, above all if new
-rows resemble the training rows less than the rows held out do. The default is the mean of their log
-odds, in which the trees count for three quarters: it is close to the better of the two on every set
-that was tried. Both are kept as plain arrays; scikit-learn is needed to fit them only.
+Logistic regression is the better re-ranker with few rows, and boosted trees are with many. The
+trees gain most if new rows resemble the training rows less than the held-out rows do. The default
+is the mean of their log odds, in which the trees have a weight of three quarters. It is close to
+the better of the two on every dataset that was tried. Both are kept as plain arrays; scikit-learn
+only fits them.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from labelry.storage.values import Indices
 
 Kind = Literal["average", "logistic", "boosted"]
 
-_LEAST = 1e-4  # score below which differences mean nothing
+_LEAST = 1e-4  # smallest score whose logarithm is used; not tuned
+# The next six were chosen on held-out rows, which no table shows.
 _BOOSTED_SHARE = 0.75  # weight of boosted trees in the mean with logistic regression
 _FEW_HITS = 1500  # true candidates below which boosted trees are no better, and slow to train
-_MOST_CANDIDATES = 60_000  # to fit to: more of the wrong ones make no better re-ranker
-_N_TREES = 50  # of a boosted re-ranker
-_N_LEAVES = 15  # of each of these trees
+_MOST_CANDIDATES = 60_000  # most candidates to fit to; more wrong ones make no better re-ranker
+_N_TREES = 50  # trees of a boosted re-ranker
+_N_LEAVES = 15  # most leaves of each of these trees
 _LEAF_CANDIDATES = 100  # least candidates in a leaf: with fewer, P@1 falls most
 
 
@@ -150,10 +152,10 @@ def with_logarithms(F: F32) -> F32:
 def fit_reranker(
     candidates: Ints, F: F32, hits: Bools, kind: Kind, rng: np.random.Generator
 ) -> Reranker | None:
-    """Fit to candidates (n, m) of rows that were held out from the scorers; `hits` are the true.
+    """Fit to candidates (n, m) of rows that were held out from the scorers; `hits` are true ones.
 
     `F` (n, m, n_features) comes from `labelry.ranking.evidence`. The kind "average" is logistic
-    regression alone if fewer than 1,500 candidates are true. Return None if all are, or none is.
+    regression alone if fewer than 1,500 candidates are true. Return None if all or none are true.
     """
     listed = candidates >= 0
     features, true = F[listed], hits[listed]

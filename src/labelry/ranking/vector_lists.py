@@ -13,12 +13,14 @@ from numba import njit
 
 from labelry.arrays import F32, I32, I64, Ints
 from labelry.linalg.clusters import nearest_centre, unit_centres
+from labelry.linalg.kernels import keep_best
 from labelry.linalg.parallel import run, spans
 from labelry.linalg.topk import topk
 from labelry.storage.values import AtLeast, Pointers
 
-_STEPS = 5  # of k-means: twice as many find a thousandth more of the neighbours
-_SAMPLE = 64  # points for each centre from which the centres are learnt
+# Steps of k-means. Twice as many find a thousandth more of the neighbours, which no table shows.
+_STEPS = 5
+_SAMPLE = 64  # points for each centre from which the centres are learnt; not tuned
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -43,7 +45,7 @@ class VectorLists(NamedTuple):
     ) -> tuple[I32, F32]:
         """Return the points of largest inner product in the lists nearest to each query.
 
-        The best are first. Where the lists hold fewer than `n_neighbors`: -1 and minus infinity.
+        The best are first. Places are -1 and minus infinity if the lists hold fewer points.
         """
         n_probes = min(self.n_probes, self.centres.shape[1])
         probes = topk(queries @ self.centres, n_probes, n_jobs)[0]
@@ -95,21 +97,11 @@ def search_lists(
     row0: int,
     row1: int,
 ) -> None:
-    """The largest of ``queries[i] @ points[lists probes[i]].T``, best first, for each row i."""
-    k = near.shape[1]
+    """Find the largest of ``queries[i] @ points[lists probes[i]].T`` for each row, best first."""
     for i in range(row0, row1):
         best, ids = inner[i], near[i]
         best[:] = -np.inf
         ids[:] = -1
         for t in range(probes.shape[1]):
             for r in range(bounds[probes[i, t]], bounds[probes[i, t] + 1]):
-                v = _inner(queries, i, points, r)
-                place = k
-                while place > 0 and v > best[place - 1]:
-                    if place < k:
-                        best[place] = best[place - 1]
-                        ids[place] = ids[place - 1]
-                    place -= 1
-                if place < k:
-                    best[place] = v
-                    ids[place] = r
+                keep_best(best, ids, _inner(queries, i, points, r), r)

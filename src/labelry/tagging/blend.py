@@ -32,7 +32,7 @@ from labelry.ranking.objectives import (
 )
 from labelry.ranking.ranker import Ranker
 from labelry.ranking.rerank import Kind, Reranker, fit_reranker
-from labelry.ranking.strangers import StrangerReranker, fit_with_strangers, mean_with_strangers
+from labelry.ranking.zero_shot import ZeroShotReranker, fit_with_zero_shot, mean_with_zero_shot
 from labelry.storage.values import AtLeast
 from labelry.tagging.retrieval import (
     NAMES,
@@ -44,11 +44,14 @@ from labelry.tagging.retrieval import (
 )
 from labelry.tagging.time_budget import Choice
 
-AnyReranker = Reranker | StrangerReranker
+AnyReranker = Reranker | ZeroShotReranker
 
-_MOST_ROWS = 7_000  # rows that are held out: more make no better re-ranker
+# Most rows that are held out. More make no better re-ranker, which no table shows.
+_MOST_ROWS = 7_000
 _FEW_ROWS = 16  # held-out rows below which nothing is fitted or compared; not tuned
-_LITTLE = 0.1  # nDCG above that of frequent labels that a scorer needs, if many labels were lost
+# If many labels were lost: by how much the nDCG of a scorer must be above that of the most frequent
+# labels. Not tuned.
+_LITTLE = 0.1
 _HALF = 0.5  # threshold of probabilities, unless the objective is f1
 
 
@@ -95,7 +98,7 @@ class BlendModel(Ranker):
     Attributes
     ----------
     retrievers : Retrievers
-    reranker : Reranker, StrangerReranker or None
+    reranker : Reranker, ZeroShotReranker or None
         None if a scorer alone is better.
     scorer : str or None
         The name of that scorer.
@@ -114,7 +117,7 @@ class BlendModel(Ranker):
     """
 
     retrievers: Retrievers
-    reranker: Reranker | StrangerReranker | None
+    reranker: Reranker | ZeroShotReranker | None
     scorer: str | None
     calibration: Calibration | None
     least_score: float
@@ -138,7 +141,7 @@ class BlendModel(Ranker):
 
     @property
     def probabilities(self) -> bool:
-        """True if rows could be held out, unless the objective is propensity."""
+        """Return True if rows could be held out, unless the objective is propensity."""
         fitted = self.reranker is not None or self.calibration is not None
         return fitted and self.label_weights is None
 
@@ -263,10 +266,10 @@ def _fit_ranking(
 ) -> _Ranking:
     """Fit the re-ranker to held-out rows, and keep it if it is better than each scorer.
 
-    To fit and to compare there are a few rows of each group, of near-duplicates as a rule one;
-    probabilities are calibrated on all of them. If many labels of these rows were lost with them,
-    and nothing is much better than to guess frequent labels, the trees rank: new rows may well have
-    labels that the trees know.
+    One row of each group of near-duplicates is used to fit and to compare, or a few rows if groups
+    are large. Probabilities are calibrated on all rows of `held`. If many labels of these rows have
+    no other row, the scores on them can be as bad as a guess of frequent labels. Then the trees
+    rank, because new rows may well have labels that the trees know.
     """
     X, Y = held.unseen.gathered("X", "Y")
     groups, n_jobs = held.groups[held.chosen], held.unseen.n_jobs
@@ -280,9 +283,9 @@ def _fit_ranking(
     with phase("re-ranker"):
         first = np.zeros(len(groups), dtype=np.bool_)
         first[few_of_groups(groups)] = True
-        if first.sum() < _FEW_ROWS:  # better than nothing
+        if first.sum() < _FEW_ROWS:  # too few: use all of them
             first[:] = True
-        fit = fit_reranker if retrievers.names is None else fit_with_strangers
+        fit = fit_reranker if retrievers.names is None else fit_with_zero_shot
         found = _fit_halves(fit, candidates, F, hits, groups, first, settings.reranker, rng, n_jobs)
         if found is None:
             return _TREES_ALONE
@@ -323,7 +326,7 @@ def _fit_halves(
     fitted.
     """
     known, group = np.unique(groups, return_inverse=True)
-    if len(known) == 1:  # one of a few large ones that were given: halves of its rows
+    if len(known) == 1:  # a large group that was given: it is cut into halves of its rows
         group = np.arange(len(groups))
     n_groups = int(group.max()) + 1
     half = (rng.permutation(n_groups) < n_groups // 2)[group]
@@ -337,7 +340,7 @@ def _fit_halves(
     S = np.empty(candidates.shape, dtype=np.float32)
     for rows, model in zip((~half, half), halves, strict=True):
         S[rows] = model.log_odds(candidates[rows], F[rows], n_jobs)
-    return mean_with_strangers(halves), S
+    return mean_with_zero_shot(halves), S
 
 
 def _guessed(Y: csr_array, counts: Ints) -> float:
@@ -353,7 +356,7 @@ def _guessed(Y: csr_array, counts: Ints) -> float:
 def _alone(retrievers: Retrievers, candidates: Ints, F: F32, scorer: str) -> F32:
     """Return the scores of one scorer; minus infinity where there is no candidate.
 
-    For a label without rows it is the score of its description, whatever the scorer.
+    A label without rows has the score of its description, whatever the scorer.
     """
     S = retrievers.scores_of(F, scorer)
     if NAMES in retrievers.scorers:

@@ -1,4 +1,4 @@
-"""Linear label trees whose scores are probabilities, for little more than the trees cost."""
+"""Linear label trees with calibrated scores, for little more than the cost of the trees."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ from labelry.trees.linear import (
 )
 from labelry.trees.structure import Tree
 
-_SIMILARITY = 0.8  # cosine of rows that are held out together, as in Blend
-_ONE_IN = 60  # one row in so many is held out:
-_HELD_OUT = (1_000, 5_000)  # at least and at most, but never more than a quarter; not tuned
-_MUCH = 1 / 32  # share of the rows of a label: without more than that its classifier is worse
+_SIMILARITY = 0.8  # cosine of rows that are held out together, as in `BlendSettings`
+_ONE_IN = 60  # one row in so many is held out; not tuned
+_HELD_OUT = (1_000, 5_000)  # least and most rows, but never more than a quarter; not tuned
+# Share of the rows of a label. A classifier that missed more of them is worse, which no table
+# shows.
+_MUCH = 1 / 32
 _FEW_ROWS = 20  # held-out rows below which nothing is calibrated; not tuned
-_RANKED = 5  # best labels of the trees that are ranked by their probabilities; others come after
+_RANKED = 5  # best labels of the trees that probabilities rank; see docs/results/calibration.md
 _CANDIDATES = 30  # best labels of a row that a threshold or weights choose from; not tuned
 _HALF = 0.5  # threshold of probabilities, unless the objective is f1
 
@@ -79,12 +81,12 @@ class CalibratedTrees(Ranker):
 
     @property
     def threshold(self) -> float:
-        """Score from which `predict` takes a label."""
+        """Return the score from which `predict` takes a label."""
         return self.least_score
 
     @property
     def probabilities(self) -> bool:
-        """True if rows could be held out, unless the objective is propensity."""
+        """Return True if rows could be held out, unless the objective is propensity."""
         return self.calibration is not None and self.label_weights is None
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
@@ -99,7 +101,7 @@ class CalibratedTrees(Ranker):
         return labels[:, :k], scores[:, :k]
 
     def label_vectors(self) -> F32:
-        """Return those of the trees, (n_labels, k)."""
+        """Return the label vectors of the trees, (n_labels, k)."""
         return self.trees.label_vectors()
 
     def contributions(self, x: Matrix, label: int) -> Contributions:
@@ -118,8 +120,8 @@ def fit_calibrated_trees(
 ) -> CalibratedTrees:
     """Train trees without a few rows, calibrate on these, and train some classifiers again.
 
-    Those classifiers are trained again, on all rows, that missed more than 1 in 32 of the rows of
-    their labels: nearly all of them if there are few rows, and otherwise those of rare labels.
+    A classifier is trained again, on all rows, if it missed more than 1 in 32 of the rows of its
+    labels. These are nearly all classifiers if there are few rows, otherwise those of rare labels.
     """
     rows = rows.unit().kept()
     n, counts = rows.n_rows, rows.label_counts()
@@ -133,7 +135,8 @@ def fit_calibrated_trees(
         trees = train_linear_trees(rows, tree_settings, tree, roots, rng)
         return CalibratedTrees(trees, None, _HALF, weights, counts)
     trees = train_linear_trees(rows.only(held.seen), tree_settings, tree, roots, rng)
-    # If many labels of one row are lost with it, those that are left would seem to be worse.
+    # A label with a single row is lost with that row. If such labels are many, the held-out rows
+    # make rare labels seem worse than they are, so frequencies are not used.
     scaled = (counts - held.counts) * (n / (n - n_held_out)) if held.lost < FEW_LOST else None
     calibration, threshold = _calibrate(trees, held.unseen, scaled, settings.objective)
     again = _short_of_rows(tree, held.counts, counts)
@@ -164,7 +167,7 @@ def _calibrate(
 def _rank(labels: Ints, scores: F32, n: int) -> None:
     """Bring the first n labels of each row into the order of their scores; in place.
 
-    Labels after them stay where they are, and score no more than those before.
+    Later labels keep their places. Their scores are lowered to that of the label before.
     """
     for i in range(scores.shape[0]):
         for j in range(1, scores.shape[1]):
@@ -182,7 +185,7 @@ def _rank(labels: Ints, scores: F32, n: int) -> None:
 def _short_of_rows(tree: Tree, held_out: Ints, counts: Ints) -> Bools:
     """Return the nodes (n_nodes,) whose classifiers were trained without many rows of their labels.
 
-    `held_out` and `counts` are the rows of each label that were held out, and that there are.
+    `held_out` and `counts` are the held-out rows and all rows of each label.
 
     >>> tree = Tree.from_parents([-1, 0, 0, 1, 1], label=[-1, -1, 2, 0, 1], n_labels=3)
     >>> _short_of_rows(tree, np.array([1, 0, 0]), np.array([2, 90, 0])).tolist()

@@ -29,9 +29,9 @@ class Explanation(NamedTuple):
     bias : float
         What is added whatever the row.
     margin : float
-    judges : dict
-        The score of each part of a blend: tree, shares of the neighbours, ...; empty where the
-        trees are the whole model, and where the label is not among the candidates.
+    scores : dict
+        The score of each part of a blend, by its name: tree, neighbours, ... It is empty if trees
+        are the whole model, or if the label is not among the candidates.
     """
 
     label: Any
@@ -41,7 +41,7 @@ class Explanation(NamedTuple):
     rest: float
     bias: float
     margin: float
-    judges: dict[str, float]
+    scores: dict[str, float]
 
 
 def explanation(
@@ -59,7 +59,7 @@ def explanation(
     found = model.contributions(x, column)
     largest, smallest = found.strongest(n)
     listed = found.values[largest].sum() + found.values[smallest].sum()
-    probability, judges = model.scored(x, column, n_jobs)
+    probability, scores = model.scored(x, column, n_jobs)
     return Explanation(
         label=label,
         probability=probability,
@@ -68,5 +68,5 @@ def explanation(
         rest=float(found.values.sum() - listed),
         bias=found.bias,
         margin=found.margin(),
-        judges=judges,
+        scores=scores,
     )

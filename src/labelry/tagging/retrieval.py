@@ -30,11 +30,12 @@ from labelry.ranking.evidence import (
     inner_products,
     listed_scores,
     merged,
+    shares_of_candidates,
     sparse_inner_products,
-    votes,
 )
 from labelry.ranking.lexical import LabelNames
-from labelry.ranking.neighbours import Neighbours, vote, widened
+from labelry.ranking.neighbours import Neighbours, widened
+from labelry.ranking.shares import topk_shares
 from labelry.storage.values import Sizes
 from labelry.trees.linear import (
     LinearTrees,
@@ -49,17 +50,19 @@ from labelry.trees.linear import (
 SCORERS = ("tree", "neighbours", "nearest neighbours", "low rank", "centroids")
 NAMES = "names"  # the last scorer, if labels have descriptions
 
-_BLOCK_ROWS = 1024  # rows whose candidates are held at a time
+_BLOCK_ROWS = 1024  # rows whose candidates are held at a time; not tuned
 _NEAREST = 10  # neighbours of the smaller neighbourhood; not tuned
-_MANY_ROWS = 20_000  # rows from which neighbours are looked for in lists
-_VECTOR_DIM = 100  # dimensions of label vectors
-_TOLERANCE = 1e-2  # of the regressions of the embedding: as accurate, in half the time
-_LEAST_WEIGHT = 0.03  # entry of a centroid of unit length below which it is dropped
+_MANY_ROWS = 20_000  # most rows among which the search for neighbours is exact; not tuned
+_VECTOR_DIM = 100  # most dimensions of label vectors; not tuned
+# Tolerance of the regressions of the embedding. It is as accurate as a smaller one, in half the
+# time, which no table shows.
+_TOLERANCE = 1e-2
+_LEAST_WEIGHT = 0.03  # least entry of a centroid of unit length that is kept; not tuned
 
 
 @settings
 class RetrieverSettings(Settings):
-    """How large retrievers are."""
+    """How many trees, dimensions and neighbours the retrievers have."""
 
     n_trees: int = param(
         default=3,
@@ -143,21 +146,20 @@ class Retrievers:
         Z = self.embedding.embed(X, n_jobs)
         near, weights = self._nearest(Z, n_jobs)
         Y = self.neighbours.labels
-        by_votes = np.empty_like(by_tree)
-        vote(near, weights, Y, by_votes, np.empty_like(tree_scores), n_jobs)
-        proposed = [by_tree, by_votes]
+        by_neighbours = topk_shares(near, weights, Y, by_tree.shape[1], n_jobs)[0]
+        proposed = [by_tree, by_neighbours]
         if self.names is not None:
             proposed.append(self.names.nearest(csr_array(X), n_candidates, n_jobs)[0])
         labels = merged(proposed)
-        voted = votes(labels, near, weights, Y, near.shape[1], n_jobs)
+        shares = shares_of_candidates(labels, near, weights, Y, near.shape[1], n_jobs)
         taught = self.taught[labels]  # a label that came later has the score of the neighbours
         by_centroid = self._centroid_scores(X, labels, n_jobs)
         low_rank = inner_products(labels, Z, self.embedding.label_embedding, n_jobs)  # z V'
         scores = [
-            np.where(taught, listed_scores(labels, by_tree, tree_scores, n_jobs), voted),
-            voted,
-            votes(labels, near, weights, Y, _NEAREST, n_jobs),
-            np.where(taught, low_rank, voted),
+            np.where(taught, listed_scores(labels, by_tree, tree_scores, n_jobs), shares),
+            shares,
+            shares_of_candidates(labels, near, weights, Y, _NEAREST, n_jobs),
+            np.where(taught, low_rank, shares),
             by_centroid,
         ]
         if self.names is not None:  # a label without a description has the score of its centroid
@@ -197,7 +199,7 @@ class Retrievers:
         if names is not None:
             names = names.followed_by(empty if features is None else features)
         Y = self.neighbours.labels
-        neighbours = self.neighbours._replace(labels=widened(Y, Y.shape[1] + n_more))
+        neighbours = replace(self.neighbours, labels=widened(Y, Y.shape[1] + n_more))
         V = _padded(self.embedding.label_embedding, n_more)
         return replace(
             self,
@@ -278,9 +280,9 @@ def fit_retrievers(
 def lost_centroids(rows: Rows, seen: Bools) -> Matrix:
     """Return the centroids (n_labels, n_features) of labels all of whose rows are held out.
 
-    `seen` (n_rows,) are the rows that are not held out. A model of these can tell nothing of the
-    other labels, wherever they are in its tree; but when the tree is trained again, with all rows,
-    they should be in their place.
+    `seen` (n_rows,) are the rows that are not held out. A tree of these rows cannot learn the other
+    labels. But the tree is later trained again with all rows, and then each label should be near
+    similar ones.
     """
     X, Y = rows.gathered("X", "Y")
     kept = label_counts(Y[np.flatnonzero(seen)])
@@ -292,7 +294,7 @@ def lost_centroids(rows: Rows, seen: Bools) -> Matrix:
 def label_centroids(sums: Matrix) -> tuple[Matrix, F32]:
     """Return sums of rows scaled to unit length, and their lengths.
 
-    Small entries of sparse ones are dropped.
+    Small entries of sparse sums are dropped.
     """
     if not issparse(sums):
         return scaled_rows(sums), np.sqrt(np.einsum("ij,ij->i", sums, sums))

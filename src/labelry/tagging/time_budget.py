@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BUDGET = "a positive number of seconds, or such as 60s, 2m or 1h"
-_FIRST_SAMPLE = 250  # rows; fitted to compile and to load, so its time is not used
-_SAMPLE_SHARE = 0.03  # of the time that is left: samples double until one takes this long
-_TIMES_SLOWER = 3  # the other qualities take at least so many times as long as the last; not tuned
-_MARGIN = 1.2  # factor on the times of samples; not tuned
+# Not tuned, any of these.
+_FIRST_SAMPLE = 250  # rows of the first sample, which compiles kernels, so its time is not used
+_SAMPLE_SHARE = 0.03  # share of the time left: samples double until one takes this long
+_TIMES_SLOWER = 3  # the other qualities take at least so many times as long as the last
+_MARGIN = 1.2  # factor on the times of samples
 
 
 class Estimate(NamedTuple):
@@ -87,17 +88,17 @@ def choose(
     fit: Callable[[str, int], object],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Choice:
-    """Choose the first quality that can be fitted to all rows in time; else the last, to fewer.
+    """Choose the first quality that can be fitted to all rows in time, or the last with fewer rows.
 
-    The slowest of the qualities is first. `deadline` is a time of the clock, and
-    ``fit(quality, n_rows)`` fits a quality to so many rows.
+    The slowest quality comes first. `deadline` is a time of the clock, and ``fit(quality, n_rows)``
+    fits a quality to so many rows.
     """
 
     def estimate(quality: str) -> Estimate:
         return estimated(partial(fit, quality), n_rows, deadline - clock(), clock)
 
     *better, last = qualities
-    least = estimate(last)  # it shows, at little cost, whether the others are worth a sample
+    least = estimate(last)  # this is quick, and tells whether the others are worth a sample
     estimates = {last: least.of(n_rows)}
     for quality in better:
         if _TIMES_SLOWER * estimates[last] <= deadline - clock():
@@ -131,8 +132,8 @@ def estimated(
 def _through(samples: list[tuple[int, float]]) -> Estimate:
     """Return the line through the last two samples, not steeper than that from zero to the last.
 
-    Much of the time may not depend on the rows. A line is steeper than that if the last sample
-    begins a part that smaller ones do without, such as a larger re-ranker, which begins only once.
+    Much of the time may not depend on the rows. The line can be too steep if the last sample is the
+    first that is large enough for a part, such as a larger re-ranker, whose cost comes only once.
     """
     n, took = samples[-1]
     slope = took / n

@@ -6,6 +6,7 @@ learning, 2014.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -19,8 +20,7 @@ from labelry.linalg.parallel import stream
 from labelry.linalg.rows import Rows, in_memory
 from labelry.parameters import Between, Settings, param, settings
 from labelry.progress import phase
-from labelry.ranking.neighbours import all_votes, vote
-from labelry.ranking.ranker import Ranker
+from labelry.ranking.shares import SharesRanker
 from labelry.storage.values import Sizes
 from labelry.trees.fastxml_kernels import split_node
 from labelry.trees.row_trees import RowForest, join_trees, matrix_of_lists
@@ -70,7 +70,7 @@ class FastXMLSettings(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class LeafShares(Ranker):
+class LeafShares(SharesRanker):
     """Trees over rows, and how frequent each label is in their leaves.
 
     The score of a label is its mean share in the leaves that a row reaches, between 0 and 1.
@@ -78,28 +78,17 @@ class LeafShares(Ranker):
 
     forest: Annotated[RowForest, Sizes(n_nodes="n_nodes")]
     # Share of the rows of a leaf that have a label; empty for inner nodes.
-    leaf_labels: Annotated[csr_array, "n_nodes", "n_labels"]
+    labels: Annotated[csr_array, "n_nodes", "n_labels"]
     normalize: bool
 
-    def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k labels with the largest mean shares."""
-        labels = np.empty((X.shape[0], k), dtype=np.int32)
-        scores = np.empty((X.shape[0], k), dtype=np.float32)
+    def nearest(self, X: Matrix, n_jobs: int) -> Iterator[tuple[slice, I32, F32]]:
+        """Yield blocks of rows with their leaf in each tree, and the weight of it in the mean."""
         step = max(1, _BLOCK_BYTES // (8 * len(self.forest.root)))
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
-            leaves, weights = self._leaves(X[rows], n_jobs)
-            vote(leaves, weights, self.leaf_labels, labels[rows], scores[rows], n_jobs)
-        return labels, scores
-
-    def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return the mean shares of all labels, (n_rows, n_labels)."""
-        return all_votes(*self._leaves(X, n_jobs), self.leaf_labels)
-
-    def _leaves(self, X: Matrix, n_jobs: int) -> tuple[I32, F32]:
-        """Return the leaf of each row in each tree, and its weight in the mean."""
-        leaves = self.forest.leaves(scaled_rows(X) if self.normalize else X, n_jobs)
-        return leaves, np.full(leaves.shape, 1.0 / leaves.shape[1], dtype=np.float32)
+            part = scaled_rows(X[rows]) if self.normalize else X[rows]
+            leaves = self.forest.leaves(part, n_jobs)
+            yield rows, leaves, np.full(leaves.shape, 1.0 / leaves.shape[1], dtype=np.float32)
 
     def check_stored(self, check: StoredCheck) -> None:
         """Raise a ValueError unless there are trees."""
@@ -120,8 +109,8 @@ def fit_fastxml(rows: Rows, settings: FastXMLSettings, rng: np.random.Generator)
             members.append(rows_of)
             advance(1)
     shares = [label_shares(rows_of, Y, settings.max_leaf_labels) for rows_of in members]
-    leaf_labels = csr_array(vstack(shares, format="csr"))
-    return LeafShares(join_trees(trees), leaf_labels, settings.normalize)
+    labels = csr_array(vstack(shares, format="csr"))
+    return LeafShares(join_trees(trees), labels, settings.normalize)
 
 
 class TrainingRows(NamedTuple):

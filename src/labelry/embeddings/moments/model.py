@@ -111,7 +111,7 @@ class TopicModel(Ranker):
 
     @property
     def threshold(self) -> float:
-        """Half the mean share of a label of a row.
+        """Return half the mean share of a label of a row.
 
         The scores of a row sum to one, so with m labels a row each has about 1/m.
         """

@@ -27,9 +27,10 @@ from labelry.progress import phase
 
 Diagonal = Literal["kept", "removed"]
 
+# Not tuned, any of them.
 _TOLERANCE = 1e-5  # part of the largest eigenvalue of M2 below which others are numerically zero
 _WORDS = 4096  # words whose dense products are in memory at a time
-_ROWS = 4096  # documents whose dense products are in memory at a time; not tuned
+_ROWS = 4096  # documents whose dense products are in memory at a time
 
 
 class Documents(NamedTuple):
@@ -111,7 +112,7 @@ class WordMoments:
         self.normalize = normalize
 
     def sketch(self, n_columns: int, n_power_passes: int, rng: np.random.Generator) -> F32:
-        """Pass 1 (line 1): multiply M2 by a random matrix, and keep the counts in `self.counts`.
+        """Multiply M2 by a random matrix (pass 1, line 1); keep the counts in `self.counts`.
 
         Returns a basis (d, m) of the range. Its columns are near the eigenvectors, each scaled so
         that the coordinates of the documents have like sizes. The diagonal is kept here: without
@@ -154,7 +155,7 @@ class WordMoments:
         return self.rows.reduce(add, M.shape)[0]
 
     def whiten(self, basis: F32, rank: int) -> Whitened:
-        """Pass 2 (lines 2-4): whiten the second and third moments in coordinates of the basis.
+        """Whiten the second and third moments in coordinates of the basis (pass 2, lines 2-4).
 
         Fewer than `rank` pairs come back when the numerical rank of M2 is smaller.
         """
@@ -189,7 +190,7 @@ class WordMoments:
         return Whitened(eigenvalues, W * signs, pairs @ R, transform(T, R))
 
     def labels(self, A: F32) -> F32:
-        """Pass 3 (line 8): return M2L(A, A) for A = W U, (c, K), up to scale (equation 21)."""
+        """Return M2L(A, A) for A = W U, (c, K), up to scale (pass 3, line 8, equation 21)."""
         n_jobs = self.rows.n_jobs
 
         def add(block: Block, Q: F32) -> None:
