@@ -12,3 +12,4 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]
+CSR = tuple[Ints, Ints, F32]  # indptr, indices and data of a sparse matrix, for kernels

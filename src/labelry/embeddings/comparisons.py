@@ -62,6 +62,7 @@ def pca(
 def _principal_directions(
     rows: Rows, side: Side, rank: int, n_oversamples: int, n_passes: int, rng: np.random.Generator
 ) -> Embedding:
+    """Return the leading eigenvectors of the covariance of X or Y."""
     size = rows.n_features if side == "X" else rows.n_labels
     options = {"n_oversamples": n_oversamples, "n_passes": n_passes}
     return Embedding(*randomized_eigh(covariance(rows, side), size, rank, rng=rng, **options))

@@ -269,7 +269,7 @@ def fit_label_embedding(
     parts = _decoded(ridge, settings, embedding, multiclass, rng)
     if not settings.correction or rows.n_rows < 2:
         return LabelEmbedding(*parts)
-    return CorrectedLabelEmbedding(*parts, _fit_correction(rows, settings, rng))
+    return CorrectedLabelEmbedding(*parts, _correction_of(rows, settings, rng))
 
 
 def refit_label_embedding(
@@ -429,7 +429,7 @@ def _embedded_out_of_fold(
     return Z, weights
 
 
-def _fit_correction(
+def _correction_of(
     rows: Rows, settings: LabelEmbeddingSettings, rng: np.random.Generator
 ) -> Correction:
     """Fit the sparse part, on shortlists from models that have not seen the row."""

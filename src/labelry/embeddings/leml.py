@@ -155,6 +155,7 @@ def leml(
 
 
 def _checked_mask(known: Any, shape: tuple[int, int]) -> csr_array:
+    """Return the matrix of known labels; a ValueError unless it has the shape of Y."""
     mask = csr_array(known)
     if mask.shape != shape:
         raise ValueError(f"known must have the shape of the labels {shape}, got {mask.shape}")

@@ -78,7 +78,7 @@ class LEMLLearner(Clustering):
         )
 
 
-def make_learner(rows: Rows, sets: Sets, clusters: list[LEMLCluster]) -> LEMLLearner:
+def make_leml_learner(rows: Rows, sets: Sets, clusters: list[LEMLCluster]) -> LEMLLearner:
     """Return a learner from its clusters, which are in the order of `sets`."""
     features, W, intercept, labels, H = zip(*clusters, strict=True)
     rank = max(map(len, intercept))
@@ -145,7 +145,7 @@ def fit_local_leml(
     )
     fitted = fit_clusters(partial(_fit_cluster, of_cluster), rows, partitions, rng=rng)
     learners = tuple(
-        make_learner(rows, sets, clusters)
+        make_leml_learner(rows, sets, clusters)
         for sets, clusters in zip(partitions, fitted, strict=True)
     )
     return LocalLowRankMaps(learners, rows.n_labels, settings.normalize)

@@ -88,7 +88,7 @@ class SLEECSettings(EnsembleSettings, NeighbourSettings):
     normalize: bool = param(default=True, help="Scale each row of X to unit length first.")
 
 
-class Cluster(NamedTuple):
+class SLEECCluster(NamedTuple):
     """The result of one cluster: its features, the regressor on them, and its embedded rows."""
 
     features: Ints  # (d,) columns of X that the rows of the cluster have
@@ -99,7 +99,7 @@ class Cluster(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Learner(Clustering):
+class SLEECLearner(Clustering):
     """One clustering with an embedding for each cluster: the arrays of the clusters, end to end."""
 
     # Training rows in the order of their clusters, and where the rows of each cluster begin.
@@ -110,10 +110,10 @@ class Learner(Clustering):
     points: Annotated[Matrix, "n_rows", "dim"]
     scale: Annotated[F32, "n_clusters", "dim"]
 
-    def cluster(self, c: int) -> Cluster:
+    def cluster(self, c: int) -> SLEECCluster:
         """Return the part of one cluster."""
         points = part_of(self.points, self.row_bounds, c)
-        return Cluster(
+        return SLEECCluster(
             self.features_of(c),
             consecutive_rows(self.coef, *self.feature_bounds[c : c + 2]),
             self.intercept[c],
@@ -122,10 +122,10 @@ class Learner(Clustering):
         )
 
 
-def make_learner(rows: Rows, sets: Sets, clusters: list[Cluster]) -> Learner:
+def make_sleec_learner(rows: Rows, sets: Sets, clusters: list[SLEECCluster]) -> SLEECLearner:
     """Return a learner from its clusters, which are in the order of `sets`."""
     features, coef, intercept, points, scale = zip(*clusters, strict=True)
-    return Learner(
+    return SLEECLearner(
         cluster_centres(rows, sets),
         np.concatenate(features),
         np.cumsum([0, *map(len, features)]),
@@ -145,7 +145,7 @@ class LocalNeighbours(SharesRanker):
     Scores are shares of the weights of the neighbours, between 0 and 1 (Alg. 2, lines 4-5).
     """
 
-    learners: tuple[Annotated[Learner, Sizes(n_rows="n_rows", n_clusters="n_clusters")], ...]
+    learners: tuple[Annotated[SLEECLearner, Sizes(n_rows="n_rows", n_clusters="n_clusters")], ...]
     # Labels of the training rows, and a last row without labels: it stands for the neighbours that
     # are missing where a cluster has fewer than `n_neighbors` rows.
     labels: Annotated[csr_array, "n_rows + 1", "n_labels"]
@@ -178,7 +178,7 @@ class LocalNeighbours(SharesRanker):
             yield slice(start, start + step), near, weights
 
     def _nearest_of(
-        self, learner: Learner, X: Matrix, near: I32, weights: F32, n_jobs: int
+        self, learner: SLEECLearner, X: Matrix, near: I32, weights: F32, n_jobs: int
     ) -> None:
         """Fill in the neighbours (Alg. 2, lines 1-3): queries of one cluster are one product."""
         for c, queries, own in learner.queries(X, n_jobs):  # line 1
@@ -192,7 +192,7 @@ class LocalNeighbours(SharesRanker):
 
 
 def fit_sleec(rows: Rows, settings: SLEECSettings, rng: np.random.Generator) -> LocalNeighbours:
-    """Cluster the rows several times, and embed the rows of each cluster (Algorithm 1)."""
+    """SLEECCluster the rows several times, and embed the rows of each cluster (Algorithm 1)."""
     rows = (rows.unit() if settings.normalize else rows).kept()
     n_clusters, n_learners = ensemble_size(rows.n_rows, settings.n_clusters, settings.n_learners)
     unit = rows if settings.normalize else rows.unit()
@@ -203,7 +203,7 @@ def fit_sleec(rows: Rows, settings: SLEECSettings, rng: np.random.Generator) -> 
     fit = partial(_fit_cluster, replace(settings), dim)
     fitted = fit_clusters(fit, rows, partitions, rng=rng)  # lines 2-8, of all learners
     learners = tuple(
-        make_learner(rows, sets, [cluster for cluster, _ in learner])
+        make_sleec_learner(rows, sets, [cluster for cluster, _ in learner])
         for sets, learner in zip(partitions, fitted, strict=True)
     )
     (Y,) = rows.gathered("Y")
@@ -216,7 +216,7 @@ def fit_sleec(rows: Rows, settings: SLEECSettings, rng: np.random.Generator) -> 
 
 def _fit_cluster(
     how: SLEECSettings, dim: int, X: Matrix, Y: csr_array, rng: np.random.Generator, n_jobs: int
-) -> tuple[Cluster, float]:
+) -> tuple[SLEECCluster, float]:
     """Return the embedding of one cluster, and the objective that was left."""
     features = used_columns(X)
     X = on_columns(X, features)
@@ -231,7 +231,7 @@ def _fit_cluster(
     scale = half_whitening(points)
     points = scaled_rows(points * scale)
     stored = csr_array(points) if l1 else points
-    return Cluster(features, coef, V.intercept, stored, scale), float(errors[-1])
+    return SLEECCluster(features, coef, V.intercept, stored, scale), float(errors[-1])
 
 
 def largest_weights(coef: F32, share: float) -> csr_array:

@@ -342,6 +342,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
             return getattr(fitted, method)(self._features(trained, X), resolve_jobs(self.n_jobs))
 
     def _topk(self, trained: Trained, X: Any, k: int) -> tuple[Ints, F32]:
+        """Return column numbers and scores of the k best labels."""
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         matrix = self._features(trained, X)
@@ -461,6 +462,7 @@ def estimator(
 def _read_parameters(
     cls: type[LabelRanker], file: modelfile.ModelFile, check: StoredCheck
 ) -> dict[str, Any]:
+    """Return the parameters of a model file; a ValueError unless they are those of the class."""
     known = parameters_of(cls)
     if set(file.parameters) != set(known):
         raise ValueError(f"its parameters must be {', '.join(known)}")

@@ -187,6 +187,7 @@ class _Scorer:
 
 
 def _check_measure(measure: str) -> None:
+    """Raise a ValueError unless the measure is the name of a ranking measure with a cutoff."""
     name, _, cutoff = measure.partition("@")
     if name not in RANKING_MEASURES or not cutoff.isdigit() or int(cutoff) < 1:
         known = ", ".join(f"{name}@k" for name in RANKING_MEASURES)

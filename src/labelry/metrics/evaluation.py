@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from labelry.arrays import F64
 from labelry.metrics.labelwise import LabelCounts
 from labelry.metrics.matching import Matched, check_cutoff, keep_above, match
 from labelry.metrics.ranking import (
     BIN_NAMES,
-    Floats,
     binned_totals,
     frequency_bins,
     inverse_propensity,
@@ -83,7 +83,7 @@ class Evaluation:
         self.bins = bins
         self.threshold = threshold
         self.probabilities = probabilities
-        self._totals: dict[str, Floats] = {}  # by measure; each may be added over blocks
+        self._totals: dict[str, F64] = {}  # by measure; each may be added over blocks
         self._counts: dict[str, LabelCounts] = {}  # by cutoff or threshold
 
     def update(
@@ -181,7 +181,8 @@ class Evaluation:
 
     def _block_totals(
         self, block: Matched, scores: ArrayLike | None, dense_scores: ArrayLike | None
-    ) -> dict[str, Floats]:
+    ) -> dict[str, F64]:
+        """Return what a block adds to the total of each measure."""
         top = block.first(self.ks[-1])
         totals = {"rows": np.array(float(block.n_rows))} | ranking_totals(top, self._weights)
         if self._weights is not None and self._label_bins is not None:
@@ -202,6 +203,7 @@ class Evaluation:
         return parts
 
     def _at_cutoffs(self, prefix: str) -> dict[str, float]:
+        """Return the measures at each cutoff, of all labels or of the bin that the prefix names."""
         values: dict[str, float] = {}
         for measure in RANKING_MEASURES:
             if prefix + measure in self._totals:

@@ -95,6 +95,7 @@ def _counts_at_k(Y: Any, labels: ArrayLike, k: int) -> LabelCounts:
 
 
 def _counts_above(Y: Any, scores: Any, threshold: float) -> LabelCounts:
+    """Count the labels whose stored score is at least the threshold."""
     Y, scores = canonical(Y), csr_array(scores, copy=True)
     if scores.shape != Y.shape:
         raise ValueError(f"scores must have the shape of Y, {Y.shape}; got {scores.shape}")

@@ -117,6 +117,7 @@ def check_cutoff(k: int, labels: NDArray[np.integer]) -> None:
 
 
 def _checked_labels(labels: ArrayLike, n_rows: int, n_labels: int) -> NDArray[np.integer]:
+    """Return predicted labels as an array (n, k); a ValueError if one is wrong or repeats."""
     refuse_masked("labels", labels)
     labels = np.asarray(labels)
     if labels.ndim != 2 or len(labels) != n_rows:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from labelry.arrays import F64
 from labelry.metrics.matching import Matched, check_cutoff, match
 
-Floats = NDArray[np.float64]
 # By measure, (2, k): numerators above denominators, for the cutoffs 1, 2, ..., k.
-Totals = dict[str, Floats]
+Totals = dict[str, F64]
 
 BIN_NAMES = ("tail", "torso", "head")
 
@@ -81,7 +81,7 @@ def inverse_propensity(
     a: float = 0.55,
     b: float = 1.5,
     n_labels: int | None = None,
-) -> Floats:
+) -> F64:
     """Return a weight of each label, 1 / p_l = 1 + C (N_l + B)^-A, C = (ln n - 1) (B + 1)^A.
 
     For n < 3 the formula would give propensities above one; there C is zero.
@@ -126,7 +126,7 @@ def frequency_bins(
     return np.searchsorted(limits, pad_counts(train_counts, n_labels), side="left")
 
 
-def pad_counts(train_counts: ArrayLike, n_labels: int | None) -> Floats:
+def pad_counts(train_counts: ArrayLike, n_labels: int | None) -> F64:
     """Check `train_counts`; return them with zeros for labels that training did not know."""
     counts = np.asarray(train_counts, dtype=np.float64)
     if counts.ndim != 1 or (counts < 0).any():
@@ -144,14 +144,14 @@ def pad_counts(train_counts: ArrayLike, n_labels: int | None) -> Floats:
     return np.pad(counts, (0, n_labels - len(counts)))
 
 
-def ranking_totals(block: Matched, weights: Floats | None = None) -> Totals:
+def ranking_totals(block: Matched, weights: F64 | None = None) -> Totals:
     """Return the totals of P, nDCG and R, and with `weights` of PSP and PSnDCG."""
     numerators = _numerators(block, block.hits, weights)
     denominators = _denominators(block, weights)
     return {name: np.stack([numerators[name], denominators[name]]) for name in numerators}
 
 
-def binned_totals(block: Matched, weights: Floats, bins: NDArray[np.int64]) -> dict[str, Totals]:
+def binned_totals(block: Matched, weights: F64, bins: NDArray[np.int64]) -> dict[str, Totals]:
     """Return, for each bin of labels, the totals of its own labels.
 
     P, nDCG, PSP and PSnDCG keep the denominators of the whole, so the bins add up to it. R is the
@@ -171,7 +171,7 @@ def binned_totals(block: Matched, weights: Floats, bins: NDArray[np.int64]) -> d
     return by_bin
 
 
-def ratio(totals: Floats) -> Floats:
+def ratio(totals: F64) -> F64:
     """Return numerators over denominators; nan where the denominator is zero."""
     numerator, denominator = totals
     return np.divide(
@@ -182,6 +182,7 @@ def ratio(totals: Floats) -> Floats:
 def _at_k(
     measure: str, Y: Any, labels: ArrayLike, k: int, weights: ArrayLike | None = None
 ) -> float:
+    """Return one measure at one cutoff."""
     block = match(Y, labels)
     check_cutoff(k, block.labels)
     if weights is not None:
@@ -194,7 +195,8 @@ def _at_k(
     return float(ratio(ranking_totals(block.first(k), weights)[measure])[-1])
 
 
-def _numerators(block: Matched, hits: NDArray[np.bool_], weights: Floats | None) -> Totals:
+def _numerators(block: Matched, hits: NDArray[np.bool_], weights: F64 | None) -> Totals:
+    """Return the sums above the fraction bar, for the cutoffs 1 to k."""
     n_true = block.n_true
     sums = {"P": _precision(hits), "nDCG": _ndcg(hits, n_true), "R": _recall(hits, n_true)}
     if weights is not None:
@@ -203,7 +205,8 @@ def _numerators(block: Matched, hits: NDArray[np.bool_], weights: Floats | None)
     return sums
 
 
-def _denominators(block: Matched, weights: Floats | None) -> Totals:
+def _denominators(block: Matched, weights: F64 | None) -> Totals:
+    """Return the sums below the fraction bar, for the cutoffs 1 to k."""
     rows = np.full(block.hits.shape[1], float(block.n_rows))
     sums = {"P": rows, "nDCG": rows, "R": rows}
     if weights is not None:
@@ -215,15 +218,16 @@ def _denominators(block: Matched, weights: Floats | None) -> Totals:
 # Each takes gains (n, k), which are zero where there is no hit, and sums over rows: (k,).
 
 
-def _precision(gains: NDArray[Any]) -> Floats:
+def _precision(gains: NDArray[Any]) -> F64:
     return gains.sum(axis=0).cumsum() / np.arange(1, gains.shape[1] + 1)
 
 
-def _recall(gains: NDArray[Any], n_true: NDArray[np.int64]) -> Floats:
+def _recall(gains: NDArray[Any], n_true: NDArray[np.int64]) -> F64:
     return (gains / np.maximum(n_true, 1)[:, None]).sum(axis=0).cumsum()
 
 
-def _ndcg(gains: NDArray[Any], n_true: NDArray[np.int64]) -> Floats:
+def _ndcg(gains: NDArray[Any], n_true: NDArray[np.int64]) -> F64:
+    """Return the sum over rows of the discounted gain, as a share of the ideal one."""
     places = np.arange(gains.shape[1])
     discount = 1.0 / np.log2(places + 2)
     # ideal[i, j]: all of row i's true labels first, up to place j
@@ -231,7 +235,7 @@ def _ndcg(gains: NDArray[Any], n_true: NDArray[np.int64]) -> Floats:
     return ((gains * discount).cumsum(axis=1) / ideal).sum(axis=0)
 
 
-def best_gains(block: Matched, weights: Floats) -> Floats:
+def best_gains(block: Matched, weights: F64) -> F64:
     """Return the largest weights of each row's true labels, best first: (n, k)."""
     k = block.hits.shape[1]
     gains = np.zeros((block.n_rows, k))

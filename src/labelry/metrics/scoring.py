@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from labelry.arrays import F64
 from labelry.metrics.matching import Matched, canonical, checked_scores, match
-
-Floats = NDArray[np.float64]
 
 CALIBRATION_BINS = 15  # bins of equal width; the usual number, not tuned
 
@@ -105,7 +104,7 @@ def expected_calibration_error(
     return calibration_error(calibration_totals(match(Y, labels), scores, n_bins))
 
 
-def calibration_totals(block: Matched, scores: ArrayLike, n_bins: int) -> Floats:
+def calibration_totals(block: Matched, scores: ArrayLike, n_bins: int) -> F64:
     """Return predictions, sum of their probabilities and hits of each bin: (3, n_bins)."""
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1; got {n_bins}")
@@ -119,7 +118,7 @@ def calibration_totals(block: Matched, scores: ArrayLike, n_bins: int) -> Floats
     return np.stack([np.bincount(bins, weights=w, minlength=n_bins) for w in (None, p, hits)])
 
 
-def calibration_error(totals: Floats) -> float:
+def calibration_error(totals: F64) -> float:
     """Return the expected calibration error from `calibration_totals`; nan without predictions."""
     count, probability, hits = totals
     return float(np.abs(probability - hits).sum() / count.sum()) if count.any() else float("nan")

@@ -14,10 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from labelry.arrays import F32, Ints
+from labelry.arrays import CSR, F32, Ints
 from labelry.linalg.dual_descent import logistic_dual, shuffle
-
-CSR = tuple[Ints, Ints, F32]  # indptr, indices, data
 
 SURE = 30.0  # log odds beyond which 1 - p would round to 0
 _START = 1e-8  # least dual variable: they start inside (0, 1)

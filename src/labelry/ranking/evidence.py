@@ -14,11 +14,9 @@ from numba import njit
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from labelry.arrays import F32, Ints
+from labelry.arrays import CSR, F32, Ints
 from labelry.linalg.parallel import run, spans
 from labelry.linalg.topk import topk
-
-CSR = tuple[Ints, Ints, F32]  # indptr, indices, data
 
 PER_SCORER = 3  # features of a candidate: score, share of the row's best score, rank
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -135,6 +133,7 @@ def _filled(
 
 @njit(nogil=True, cache=True)
 def _look_up(candidates: Ints, labels: Ints, scores: F32, out: F32, row0: int, row1: int) -> None:
+    """Look up each candidate in the ranked list of its row."""
     for i in range(row0, row1):
         for c in range(candidates.shape[1]):
             for t in range(labels.shape[1]):
@@ -176,6 +175,7 @@ def _add_labels(
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _dense_products(candidates: Ints, Z: F32, V: F32, out: F32, row0: int, row1: int) -> None:
+    """Set the products ``Z[i] @ V[l]`` of the candidates l of each row i."""
     for i in range(row0, row1):
         for c in range(candidates.shape[1]):
             label = candidates[i, c]
@@ -212,6 +212,7 @@ def _sparse_products(
 def _add_scorer(
     candidates: Ints, scores: F32, first: int, last: int, out: F32, row0: int, row1: int
 ) -> None:
+    """Set the features of one scorer, and the best score of each row."""
     m = candidates.shape[1]
     for i in range(row0, row1):
         best = np.float32(0.0)

@@ -68,6 +68,7 @@ class LinearDecoder(NamedTuple):
         return labels, _LINKS[self.link](best)
 
     def _logits(self, Z: F32) -> F32:
+        """Return the scores before the link, (n_rows, n_labels)."""
         F = Z if self.features is None else self.features(Z)
         S = F @ self.coef
         S += self.intercept

@@ -160,6 +160,7 @@ def fit_logistic(
 
 
 def _checked_labels(Z: F32, Y: csr_array) -> csr_array:
+    """Return the labels without stored zeros; a ValueError unless rows, features and labels fit."""
     Y = csr_array(Y)
     if Z.ndim != 2 or Y.shape[0] != len(Z):
         raise ValueError(f"Z and Y must have the same rows, got shapes {Z.shape} and {Y.shape}")
@@ -201,6 +202,7 @@ class _Whitening(NamedTuple):
         return LinearMap(coef, W[:, -1] - self.mean @ coef)
 
     def _turned(self, A: F32) -> F32:
+        """Return A T."""
         out = np.matmul((A @ self.basis) * self.change, self.basis.T, dtype=np.float32)
         out += A
         out *= self.scale
@@ -283,6 +285,7 @@ class _Loss:
     def _run_residuals(
         self, S: F32, rows: Ints, bounds: Ints, indptr: Ints, places: Ints
     ) -> Losses:
+        """Turn the scores S into residuals, in place, and return the loss of each row."""
         losses = np.empty(len(rows))
         labels = (indptr.astype(np.int64), places.astype(np.int64))
         args = (S, bounds, *labels, self.weights[rows], losses, self.multiclass)
@@ -344,6 +347,7 @@ class _ShortlistLoss(_Loss):
         return W
 
     def gradient(self, rows: Ints, W: F32) -> tuple[Ints, F32]:
+        """Return the labels on the shortlists of the rows, and the gradient for each of them."""
         F = self.source(rows)
         S, pairs, _ = self._residuals(rows, F, W, self.rng)
         order = np.argsort(pairs.labels, kind="stable")

@@ -6,12 +6,10 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import F32, F64, I32, I64, Bools, Ints
+from labelry.arrays import CSR, F32, F64, I32, I64, Bools, Ints
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import resolve_jobs, run, spans
 from labelry.linalg.rows import Block, Rows, StreamedRows
-
-CSR = tuple[Ints, Ints, F32]  # indptr, indices, data
 
 # None of these was tuned.
 _WINDOW = 1000  # rows before and after it in the list of a feature that a row is compared with

@@ -166,9 +166,9 @@ def fit_reranker(
     # One thread: threads of libraries wait for each other at every step of these small fits.
     with library_threads(1):
         if kind != "boosted":
-            models.append(_fit_logistic(features, true))
+            models.append(_logistic_model(features, true))
         if kind == "boosted" or (kind == "average" and true.sum() >= _FEW_HITS):
-            models.append(_fit_boosted(features, true, rng))
+            models.append(_boosted_model(features, true, rng))
     if len(models) > 1:  # the re-ranker takes their mean
         shares = (1 - _BOOSTED_SHARE, _BOOSTED_SHARE)
         models = [model.times(2 * share) for model, share in zip(models, shares, strict=True)]
@@ -187,7 +187,8 @@ def _drawn(features: F32, true: Bools, rng: np.random.Generator) -> tuple[F32, B
     return features[keep], true[keep], n_drawn / len(others)
 
 
-def _fit_logistic(features: F32, true: Bools) -> Logistic:
+def _logistic_model(features: F32, true: Bools) -> Logistic:
+    """Fit a logistic regression to features that are scaled to unit variance."""
     A = with_logarithms(features).astype(np.float64)
     mean, scale = A.mean(axis=0), A.std(axis=0)
     scale[scale == 0] = 1
@@ -198,7 +199,8 @@ def _fit_logistic(features: F32, true: Bools) -> Logistic:
     return Logistic(coef.astype(np.float32), float(model.intercept_[0] - mean @ coef))
 
 
-def _fit_boosted(features: F32, true: Bools, rng: np.random.Generator) -> Boosted:
+def _boosted_model(features: F32, true: Bools, rng: np.random.Generator) -> Boosted:
+    """Fit boosted trees, and copy them into plain arrays."""
     model = HistGradientBoostingClassifier(
         max_iter=_N_TREES,
         max_leaf_nodes=_N_LEAVES,

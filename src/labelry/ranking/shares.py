@@ -9,13 +9,11 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array
 
-from labelry.arrays import F32, I32, Ints
+from labelry.arrays import CSR, F32, I32, Ints
 from labelry.linalg.kernels import keep_best
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, run
 from labelry.ranking.ranker import Ranker
-
-CSR = tuple[Ints, Ints, F32]  # indptr, indices, data
 
 
 class SharesRanker(Ranker):

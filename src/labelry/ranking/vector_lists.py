@@ -80,6 +80,7 @@ def make_lists(
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _inner(A: F32, i: int, B: F32, j: int) -> np.float32:
+    """Return ``A[i] @ B[j]``."""
     total = np.float32(0.0)
     for c in range(A.shape[1]):
         total += A[i, c] * B[j, c]

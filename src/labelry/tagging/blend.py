@@ -210,6 +210,7 @@ class BlendModel(Ranker):
         return self._with(self.retrievers.with_labels(features.shape[0], features))
 
     def _with(self, retrievers: Retrievers) -> BlendModel:
+        """Return a model with these retrievers, and with weights of their labels."""
         weights = self.label_weights
         if weights is not None:
             n_rows = retrievers.neighbours.labels.shape[0]

@@ -142,6 +142,7 @@ class Retrievers:
             yield rows, *self._of_block(X[rows], n_candidates, n_jobs)
 
     def _of_block(self, X: Matrix, n_candidates: int, n_jobs: int) -> tuple[Ints, F32]:
+        """Return the candidates (n, m) of some rows, and their features."""
         by_tree, tree_scores = self.trees.topk(X, n_candidates, n_jobs)
         Z = self.embedding.embed(X, n_jobs)
         near, weights = self._nearest(Z, n_jobs)
@@ -177,6 +178,7 @@ class Retrievers:
         return np.concatenate(near), np.concatenate(weights)
 
     def _centroid_scores(self, X: Matrix, labels: Ints, n_jobs: int) -> F32:
+        """Return the inner products of rows with the centroids of their candidates."""
         if issparse(self.centroids):
             return sparse_inner_products(labels, csr_array(X), self.centroids, n_jobs)
         dense = X.toarray() if issparse(X) else X

@@ -97,6 +97,7 @@ def _choice(rows: Rows, settings: TaggerSettings, rng: np.random.Generator, star
 def _fit_quality(
     rows: Rows, quality: str, objective: Objective, seed: int
 ) -> CalibratedTrees | BlendModel:
+    """Fit one quality to these rows."""
     rng = np.random.default_rng(seed)
     if quality == "fast":
         return fit_calibrated_trees(rows, ObjectiveSettings(objective=objective), rng)

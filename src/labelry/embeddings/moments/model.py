@@ -248,6 +248,7 @@ def _resolve(n_topics: int | Literal["auto"], n_rows: int) -> int:
 
 
 def _rank_message(n_topics: int | Literal["auto"], rank: int, diagonal: Diagonal) -> str:
+    """Return why there are fewer topics than were asked for."""
     if rank == 0 and diagonal == "removed":
         return "no document has two words (positive entries of X), so there are no pairs to count"
     if rank == 0:

@@ -83,6 +83,7 @@ def _overall(counts: F32) -> F32:
 
 
 def _mixed(P: F32, overall: F32, part: float) -> F32:
+    """Return columns of probabilities, a part of which is the overall distribution."""
     mixed = np.float32(1 - part) * P
     mixed += np.float32(part) * overall[:, None]
     return np.maximum(mixed, np.finfo(np.float32).tiny, out=mixed)
@@ -173,13 +174,13 @@ def project_to_simplex(V: NDArray[np.floating]) -> F32:
         columns = slice(start, start + _COLUMNS)
         part = np.array(V[:, columns].T, dtype=np.float64, order="C")
         for v in part:
-            v -= _threshold(v)
+            v -= _shift_to_simplex(v)
         np.maximum(part, 0, out=part)
         out[:, columns] = part.T
     return out
 
 
-def _threshold(v: F64) -> float:
+def _shift_to_simplex(v: F64) -> float:
     """Return the t for which max(v - t, 0) sums to one."""
     while True:
         t = (v.sum() - 1) / len(v)
