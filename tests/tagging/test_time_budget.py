@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labelry.tagging.time_budget import Choice, as_seconds, choose, estimated
+from labelry.tagging.time_budget import Choice, as_seconds, choose, estimate_time
 
 
 class Machine:
@@ -54,7 +54,7 @@ def test_without_any_time_a_small_sample_is_learnt_from() -> None:
 def test_time_that_does_not_depend_on_rows_is_not_multiplied() -> None:
     machine = Machine(fast=1e-3)
     machine.fixed = 3.0
-    estimate = estimated(lambda n: machine.fit("fast", n), 40_000, 400.0, machine.clock)
+    estimate = estimate_time(lambda n: machine.fit("fast", n), 40_000, 400.0, machine.clock)
     assert estimate.of(40_000) == pytest.approx(1.2 * 43.0)
     assert estimate.rows_in(estimate.of(30_000)) == pytest.approx(30_000, abs=1)
     assert estimate.rows_in(0.0) == estimate.n_sample
@@ -62,7 +62,7 @@ def test_time_that_does_not_depend_on_rows_is_not_multiplied() -> None:
 
 def test_few_rows_are_all_fitted() -> None:
     machine = Machine(fast=1e-3)
-    estimate = estimated(lambda n: machine.fit("fast", n), 100, 400.0, machine.clock)
+    estimate = estimate_time(lambda n: machine.fit("fast", n), 100, 400.0, machine.clock)
     assert estimate.n_sample == 100
     assert estimate.of(100) == pytest.approx(1.2 * 0.1)
 

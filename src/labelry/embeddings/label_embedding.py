@@ -256,7 +256,7 @@ def fit_label_embedding(
     rows = rows.unit() if settings.normalize else rows
     dim = settings.embedding_dim
     if isinstance(dim, int):  # refused now, not after the embedding
-        _require_embedded(rows, settings, min(dim, rows.n_labels))
+        _require_room(rows, settings, min(dim, rows.n_labels))
     multiclass = all(list(rows.map_blocks(_has_single_labels)))
     if dim == "auto":
         dim = _chosen_dim(rows, settings, rng, tolerance)
@@ -337,7 +337,7 @@ def _components(rows: Rows, components: Embedding) -> tuple[LinearMap, Embedding
     return LinearMap(W, offset), Embedding(vectors, components.values)
 
 
-def _require_embedded(rows: Rows, settings: LabelEmbeddingSettings, dim: int) -> None:
+def _require_room(rows: Rows, settings: LabelEmbeddingSettings, dim: int) -> None:
     """Refuse a decoder that keeps embedded rows if these do not fit in memory."""
     if settings.decoder != "least-squares":
         rows.require(
@@ -358,8 +358,8 @@ def _fit_decoder(
     """Fit what turns the predicted embedding back into labels V (n_labels, k)."""
     rows = ridge.rows
     if settings.decoder == "least-squares":
-        return _least_squares(rows, settings.method, V)
-    _require_embedded(rows, settings, V.shape[1])
+        return _pseudo_inverse(rows, settings.method, V)
+    _require_room(rows, settings, V.shape[1])
     with phase("embedding rows"):
         # A regressor fits its own rows better than new ones, and a logistic decoder would rely on
         # that. So a regressor of other rows embeds each row for it. Neighbours are better among
@@ -390,7 +390,7 @@ def _fit_decoder(
     return LinearDecoder(coef, intercept, "softmax" if multiclass else "sigmoid", features)
 
 
-def _least_squares(rows: Rows, method: Method, V: F32) -> LinearDecoder:
+def _pseudo_inverse(rows: Rows, method: Method, V: F32) -> LinearDecoder:
     """Return the decoder that goes back from the embedding by its pseudo-inverse."""
     if method.expand is not None:
         return method.expand(rows, V)

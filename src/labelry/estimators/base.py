@@ -34,8 +34,8 @@ from labelry.errors import ModelError
 from labelry.estimators.inputs import (
     are_texts,
     as_rows,
+    check_feature_size,
     check_matrix,
-    check_size,
     checked_rows,
     checked_weights,
     is_clean,
@@ -209,7 +209,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "order": "C"}
         matrix = as_matrix(validate_data(probe, X, reset=True, **options))
         if not getattr(self, "normalize", True):
-            check_size(matrix)
+            check_feature_size(matrix)
         found = vars(probe)
         return matrix, {
             name: found.get(f"{name}_") for name in ("n_features_in", "feature_names_in")

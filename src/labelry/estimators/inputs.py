@@ -13,7 +13,7 @@ from labelry.data.labels import checked_indicator, label_counts
 from labelry.linalg.matrices import Matrix, as_matrix, check_sparse
 from labelry.linalg.rows import Block, Rows
 
-_LARGEST = 1e15  # feature whose squares, and sums of them, are safe in float32
+_LARGEST = 1e15  # largest feature whose square, and sums of such squares, float32 can hold
 
 
 def checked_rows(rows: Rows) -> Rows:
@@ -47,8 +47,8 @@ def checked_weights(weights: Any, n_rows: int) -> F32:
     return checked
 
 
-def check_size(X: Matrix) -> None:
-    """Raise a ValueError for features that would overflow, and give scores that mean nothing."""
+def check_feature_size(X: Matrix) -> None:
+    """Raise a ValueError for features whose squares would overflow: scores would mean nothing."""
     values = X.data if issparse(X) else X
     largest = max(values.max(), -values.min()) if values.size else 0.0
     if largest > _LARGEST:

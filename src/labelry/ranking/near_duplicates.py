@@ -77,7 +77,10 @@ def first_that_fit(sizes: Ints, n: int) -> Bools:
 
 
 def _groups(X: Matrix, similarity: float, order: I32, n_rows: int, n_jobs: int) -> I32:
-    """Return groups of at most `n_rows` rows, begun by rows in that order; -1 for other rows."""
+    """Return groups of near-duplicates, `n_rows` rows together at most; -1 for other rows.
+
+    The rows begin groups in the given order.
+    """
     group = np.full(X.shape[0], -1, dtype=np.int32)
     if not issparse(X):
         group[order[:n_rows]] = order[:n_rows]

@@ -161,7 +161,7 @@ def fit_reranker(
     features, true = F[listed], hits[listed]
     if true.all() or not true.any():
         return None
-    features, true, rate = _drawn(features, true, rng)
+    features, true, rate = _drawn_candidates(features, true, rng)
     models: list[Boosted | Logistic] = []
     # One thread: threads of libraries wait for each other at every step of these small fits.
     with library_threads(1):
@@ -176,8 +176,10 @@ def fit_reranker(
     return Reranker([model.moved(np.log(rate)) for model in models])
 
 
-def _drawn(features: F32, true: Bools, rng: np.random.Generator) -> tuple[F32, Bools, float]:
-    """Return all true candidates and some of the others, and the share of the others."""
+def _drawn_candidates(
+    features: F32, true: Bools, rng: np.random.Generator
+) -> tuple[F32, Bools, float]:
+    """Return all true candidates, some of the others, and the share of the others that is kept."""
     others = np.flatnonzero(~true)
     n_drawn = max(_MOST_CANDIDATES - (len(true) - len(others)), _MOST_CANDIDATES // 2)
     if n_drawn >= len(others):

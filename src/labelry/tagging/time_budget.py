@@ -95,7 +95,7 @@ def choose(
     """
 
     def estimate(quality: str) -> Estimate:
-        return estimated(partial(fit, quality), n_rows, deadline - clock(), clock)
+        return estimate_time(partial(fit, quality), n_rows, deadline - clock(), clock)
 
     *better, last = qualities
     least = estimate(last)  # this is quick, and tells whether the others are worth a sample
@@ -108,12 +108,12 @@ def choose(
     return Choice(last, min(n_rows, least.rows_in(deadline - clock())), estimates)
 
 
-def estimated(
+def estimate_time(
     fit: Callable[[int], object], n_rows: int, seconds: float, clock: Callable[[], float]
 ) -> Estimate:
-    """Estimate the time to fit from two or more samples, each twice the last.
+    """Estimate the time to fit from two or more samples, each twice as large as the last.
 
-    Samples double until one takes long enough, of the `seconds` that are left.
+    Samples double until one takes a few percent of the `seconds` that are left.
     """
     n = min(_FIRST_SAMPLE, n_rows)
     fit(n)
