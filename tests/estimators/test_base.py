@@ -72,6 +72,13 @@ def test_labels_come_back_in_the_form_they_came(system, form: str) -> None:
     assert model.score(X, Y) == 1.0
 
 
+def test_the_docstring_says_parameters_attributes_and_an_example(system) -> None:
+    doc = system.__doc__
+    assert "\n    random_state : int or None, default 0\n" in doc
+    assert "\n    fitted_ : labelry." in doc
+    assert f"    >>> {system.__name__}(" in doc or f"= {system.__name__}(" in doc
+
+
 def test_texts(system) -> None:
     model = system().fit(TEXTS, FORMS["lists"][0])
     assert model.predict_topk(["my cat"], k=1)[0].tolist() == [["cat"]]

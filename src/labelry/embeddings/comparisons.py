@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import eigh
@@ -31,41 +31,22 @@ def compressed_sensing(n_labels: int, embedding_dim: int, *, rng: np.random.Gene
     return Embedding(V, np.ones(embedding_dim, dtype=np.float32))
 
 
-def plst(
-    rows: Rows,
-    embedding_dim: int,
-    *,
-    n_oversamples: int = 20,
-    n_passes: int = 1,
-    rng: np.random.Generator,
-) -> Embedding:
+def plst(rows: Rows, embedding_dim: int, **sketch: Any) -> Embedding:
     """Find principal directions (n_labels, k) of the centred labels.
 
     Tai, Lin: Multilabel classification with principal label space transformation, 2012.
-    It takes one pass for the means and `n_passes` + 1 more.
+    It takes one pass for the means and `n_passes` + 1 more; `sketch` goes to `randomized_eigh`.
     """
-    return _principal_directions(rows, "Y", embedding_dim, n_oversamples, n_passes, rng)
+    return Embedding(
+        *randomized_eigh(covariance(rows, "Y"), rows.n_labels, embedding_dim, **sketch)
+    )
 
 
-def pca(
-    rows: Rows,
-    n_components: int,
-    *,
-    n_oversamples: int = 20,
-    n_passes: int = 1,
-    rng: np.random.Generator,
-) -> Embedding:
+def pca(rows: Rows, n_components: int, **sketch: Any) -> Embedding:
     """Find principal directions (n_features, k) of the centred features (Algorithm 1)."""
-    return _principal_directions(rows, "X", n_components, n_oversamples, n_passes, rng)
-
-
-def _principal_directions(
-    rows: Rows, side: Side, rank: int, n_oversamples: int, n_passes: int, rng: np.random.Generator
-) -> Embedding:
-    """Return the leading eigenvectors of the covariance of X or Y."""
-    size = rows.n_features if side == "X" else rows.n_labels
-    options = {"n_oversamples": n_oversamples, "n_passes": n_passes}
-    return Embedding(*randomized_eigh(covariance(rows, side), size, rank, rng=rng, **options))
+    return Embedding(
+        *randomized_eigh(covariance(rows, "X"), rows.n_features, n_components, **sketch)
+    )
 
 
 def covariance(rows: Rows, side: Side) -> Operator:

@@ -69,6 +69,16 @@ _MAY_BE_NONE = (
     "text_features",
     "names",
 )  # attributes that exist, and are None, without such a part
+_EXAMPLE = """
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
+    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
+    >>> {name}({parameters}).fit(X, y).predict(X[::2]).tolist()
+    ['a', 'b', 'c', 'd']
+    """
 # Errors that come up while a model is read whose parts do not fit together
 _MISFITS = (
     ArithmeticError,
@@ -431,9 +441,15 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(param,))
 def estimator(
-    system: str, fit_function: Callable[..., Ranker], *, by_passes: bool = True
+    system: str,
+    fit_function: Callable[..., Ranker],
+    *,
+    by_passes: bool = True,
+    example: str = "",
 ) -> Callable[[type[R]], type[R]]:
     """Return a class decorator that makes a shell around a fit function.
+
+    It adds the sections Parameters, Attributes and Examples to a docstring without them.
 
     Parameters
     ----------
@@ -443,17 +459,21 @@ def estimator(
         Makes a fitted value of rows, settings and a random generator.
     by_passes : bool
         Whether it can learn from rows that are not in memory.
+    example : str
+        Parameters of the estimator in its example, such as "depth=2".
     """
 
     def decorated(cls: type[R]) -> type[R]:
         cls.system, cls.by_passes = system, by_passes
         cls.fit_function = staticmethod(fit_function)
-        if cls.__doc__ and "\n    Attributes\n    ---" not in cls.__doc__:
+        doc = cls.__doc__ or ""
+        if "\n    Attributes\n    ---" not in doc:
             hint = get_type_hints(fit_function)["return"]
             kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in get_args(hint) or (hint,)]
-            cls.__doc__ = with_section(
-                cls.__doc__, "Attributes", [f"fitted_ : {' or '.join(kinds)}"]
-            )
+            doc = with_section(doc, "Attributes", [f"fitted_ : {' or '.join(kinds)}"])
+        if "\n    Examples\n    ---" not in doc:
+            doc = doc.rstrip() + _EXAMPLE.format(name=cls.__name__, parameters=example)
+        cls.__doc__ = doc
         return settings(cls)
 
     return decorated

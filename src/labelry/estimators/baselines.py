@@ -38,12 +38,4 @@ class NearestNeighbours(LabelRanker, NearestNeighboursSettings):
 
     Scores are shares of the weights of the neighbours, between 0 and 1. `random_state` is the
     seed of the approximate index.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
-    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
-    >>> NearestNeighbours().fit(X, y).predict(X[:4]).tolist()
-    ['a', 'a', 'b', 'b']
     """

@@ -32,13 +32,6 @@ class JointEmbedding(LabelRanker, JointEmbeddingSettings):
     References
     ----------
     Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, section 3.1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(3, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
-    >>> JointEmbedding().fit(X, list("aabbcc")).predict(X[::2]).tolist()
-    ['a', 'b', 'c']
     """
 
 
@@ -57,13 +50,6 @@ class WSABIE(LabelRanker, WSABIESettings):
     References
     ----------
     Weston, Bengio, Usunier: WSABIE: scaling up to large vocabulary image annotation, 2011.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(3, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
-    >>> WSABIE().fit(X, list("aabbcc")).predict(X[::2]).tolist()
-    ['a', 'b', 'c']
     """
 
 
@@ -83,17 +69,10 @@ class SequentialEmbedding(LabelRanker, SequentialEmbeddingSettings):
     References
     ----------
     Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, section 3.1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(3, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
-    >>> SequentialEmbedding().fit(X, list("aabbcc")).predict(X[::2]).tolist()
-    ['a', 'b', 'c']
     """
 
 
-@estimator("label-embedding-tree", fit_label_embedding_tree, by_passes=False)
+@estimator("label-embedding-tree", fit_label_embedding_tree, by_passes=False, example="branching=2")
 class LabelEmbeddingTree(LabelRanker, LabelEmbeddingTreeSettings):
     """A label tree whose nodes are vectors in the space that rows are mapped to.
 
@@ -110,12 +89,4 @@ class LabelEmbeddingTree(LabelRanker, LabelEmbeddingTreeSettings):
     References
     ----------
     Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, section 3.2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
-    >>> model = LabelEmbeddingTree(branching=2).fit(X, list("aabbccdd"))
-    >>> model.predict(X[::2]).tolist()
-    ['a', 'b', 'c', 'd']
     """

@@ -26,14 +26,6 @@ class LEML(LabelRanker, LEMLSettings):
     References
     ----------
     Yu, Jain, Kar, Dhillon: Large-scale multi-label learning with missing labels, 2014.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
-    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
-    >>> LEML().fit(X, y).predict(X[::2]).tolist()
-    ['a', 'b', 'c', 'd']
     """
 
     def fit(self, X: Any, y: Any = None, known: Any = None, *, groups: Any = None) -> Self:
@@ -50,7 +42,7 @@ class LEML(LabelRanker, LEMLSettings):
         return self._fit(X, y, known=known, groups=groups)
 
 
-@estimator("local-leml", fit_local_leml)
+@estimator("local-leml", fit_local_leml, example="n_clusters=2")
 class LocalLEML(LabelRanker, LocalLEMLSettings):
     """LEML in clusters of similar rows, averaged over several clusterings.
 
@@ -70,14 +62,6 @@ class LocalLEML(LabelRanker, LocalLEMLSettings):
     ----------
     Bhatia, Jain, Kar, Varma, Jain: Sparse local embeddings for extreme multi-label
     classification, 2015, section 3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
-    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
-    >>> LocalLEML(n_clusters=2).fit(X, y).predict(X[::2]).tolist()
-    ['a', 'b', 'c', 'd']
     """
 
 
@@ -102,12 +86,4 @@ class SLEEC(LabelRanker, SLEECSettings):
     ----------
     Bhatia, Jain, Kar, Varma, Jain: Sparse local embeddings for extreme multi-label
     classification, 2015.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
-    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
-    >>> SLEEC().fit(X, y).predict(X[:4]).tolist()
-    ['a', 'a', 'b', 'b']
     """

@@ -35,14 +35,6 @@ class CalibratedTree(LabelRanker, ObjectiveSettings):
     5,000 rows, but at most a quarter) is held out to calibrate on. A classifier that missed more
     than 1 in 32 of the rows of its labels is then trained again on all rows. Near-duplicates are
     held out together; if rows do not fit in memory, only those in the same block.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
-    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
-    >>> CalibratedTree().fit(X, y).predict(X[:4]).tolist()
-    ['a', 'a', 'b', 'b']
     """
 
 
@@ -113,14 +105,6 @@ class Blend(Growing, BlendSettings):
 
     Training takes two to three times as long as that of the parts, because they are fitted twice.
     With fewer than 80 rows none is held out, and the trees alone rank.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
-    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
-    >>> Blend().fit(X, y).predict(X[:4]).tolist()
-    ['a', 'a', 'b', 'b']
     """
 
     def fit(self, X: Any, y: Any = None, *, label_features: Any = None, groups: Any = None) -> Self:

@@ -14,7 +14,7 @@ from labelry.trees.linear import LinearTreeSettings, fit_linear_trees
 from labelry.trees.lpsr import LPSRSettings, fit_lpsr
 
 
-@estimator("linear-tree", fit_linear_trees)
+@estimator("linear-tree", fit_linear_trees, example="depth=2")
 class LinearLabelTree(LabelRanker, LinearTreeSettings):
     """Pruned linear classifiers on one or more shallow trees of labels, searched with a beam.
 
@@ -35,14 +35,6 @@ class LinearLabelTree(LabelRanker, LinearTreeSettings):
     Khandagale, Xiao, Babbar: Bonsai: diverse and shallow trees for extreme multi-label
     classification, 2020. Yu et al.: PECOS: prediction for enormous and correlated output spaces,
     2022.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
-    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
-    >>> LinearLabelTree(depth=2).fit(X, y).predict(X[:4]).tolist()
-    ['a', 'a', 'b', 'b']
     """
 
 
@@ -62,14 +54,6 @@ class LabelTree(LabelRanker, LabelTreeSettings):
     References
     ----------
     Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, section 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 3]]
-    >>> y = ["a", "a", "b", "b", "c", "c", "d", "d"]
-    >>> LabelTree().fit(X, y).predict(X[:4]).tolist()
-    ['a', 'a', 'b', 'b']
     """
 
 
@@ -89,17 +73,15 @@ class FilterTree(LabelRanker, FilterTreeSettings):
     References
     ----------
     Beygelzimer, Langford, Ravikumar: Error-correcting tournaments, 2009, section 3 (Filter-train).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(3, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
-    >>> FilterTree().fit(X, ["a", "a", "b", "b", "c", "c"]).predict(X[::2]).tolist()
-    ['a', 'b', 'c']
     """
 
 
-@estimator("conditional-probability-tree", fit_conditional_probability_tree, by_passes=False)
+@estimator(
+    "conditional-probability-tree",
+    fit_conditional_probability_tree,
+    by_passes=False,
+    example="C=10.0",
+)
 class ConditionalProbabilityTree(LabelRanker, ConditionalProbabilityTreeSettings):
     """A binary tree of logistic regressions; a leaf's probability is the product on its path.
 
@@ -117,14 +99,6 @@ class ConditionalProbabilityTree(LabelRanker, ConditionalProbabilityTreeSettings
     ----------
     Beygelzimer, Langford, Lifshits, Sorkin, Strehl: Conditional probability tree estimation
     analysis and algorithms, 2009.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(3, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
-    >>> y = ["a", "a", "b", "b", "c", "c"]
-    >>> ConditionalProbabilityTree(C=10.0).fit(X, y).predict(X[::2]).tolist()
-    ['a', 'b', 'c']
     """
 
 
@@ -151,17 +125,10 @@ class FastXML(LabelRanker, FastXMLSettings):
     ----------
     Prabhu, Varma: FastXML: a fast, accurate and stable tree-classifier for extreme multi-label
     learning, 2014.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(3, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
-    >>> FastXML().fit(X, ["a", "a", "b", "b", "c", "c"]).predict(X[::2]).tolist()
-    ['a', 'b', 'c']
     """
 
 
-@estimator("lpsr", fit_lpsr, by_passes=False)
+@estimator("lpsr", fit_lpsr, by_passes=False, example="max_leaf_size=2")
 class LPSR(LabelRanker, LPSRSettings):
     """Label partitioning for sublinear ranking: a base ranker that looks at few labels.
 
@@ -183,12 +150,4 @@ class LPSR(LabelRanker, LPSRSettings):
     References
     ----------
     Weston, Makadia, Yee: Label partitioning for sublinear ranking, 2013.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.eye(3, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
-    >>> model = LPSR(max_leaf_size=2).fit(X, ["a", "a", "b", "b", "c", "c"])
-    >>> model.predict(X[::2]).tolist()
-    ['a', 'b', 'c']
     """
