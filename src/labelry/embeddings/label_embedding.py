@@ -68,7 +68,7 @@ class Method(NamedTuple):
 
 
 def rembrandt_method(*, centered: bool = False) -> Method:
-    """Return Algorithm 2 of the paper; of centred labels it is CPLST."""
+    """Return the method of Algorithm 2; with centred labels it is CPLST."""
     return Method(
         embed=lambda ridge, dim, settings, rng: rembrandt(
             ridge,

@@ -54,8 +54,8 @@ def rembrandt(
     ----------
     regularization : float
         Ridge in units of mean feature energy. Larger makes the embedding follow the few
-        strongest features; too small, and with many features it only finds the most
-        frequent labels.
+        strongest features. If it is too small and features are many, the embedding finds only
+        the most frequent labels.
     n_oversamples, n_passes : int
         p and q of the paper.
     center : bool
