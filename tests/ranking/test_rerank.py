@@ -149,7 +149,7 @@ def test_of_many_wrong_candidates_some_are_enough(
     listed = candidates >= 0
     n_true, n_wrong = hits.sum(), (~hits[listed]).sum()
     seen = []
-    name = f"_fit_{kind}"
+    name = f"_{kind}_model"
     fit = getattr(rerank, name)
     monkeypatch.setattr(rerank, name, lambda *given: seen.append(given[1]) or fit(*given))
     monkeypatch.setattr(rerank, "_MOST_CANDIDATES", n_true + n_wrong // 3)
