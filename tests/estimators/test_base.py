@@ -128,7 +128,7 @@ def test_a_model_of_an_unknown_system_is_refused(tmp_path: Path) -> None:
     modelfile.save(
         tmp_path / "m", system="psychic", parameters={}, state={}, arrays={}, label_names=["a"]
     )
-    with pytest.raises(ModelError, match=r"holds a 'psychic' model.*it knows: one-vs-rest"):
+    with pytest.raises(ModelError, match=r"holds a 'psychic' model.*it has: one-vs-rest"):
         labelry.load(tmp_path / "m")
 
 

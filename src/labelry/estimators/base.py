@@ -311,7 +311,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         return trained.classes[order], cosine[order]
 
     def explain(self, row: Any, label: Any, n: int = 10) -> Explanation:
-        """Return the n features of a row that speak most for a label, and the n most against it.
+        """Return the features of a row that raise and that lower the score of a label most, n each.
 
         Parameters
         ----------

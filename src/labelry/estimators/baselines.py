@@ -11,9 +11,9 @@ from labelry.ranking.one_vs_rest import OneVsRestSettings, fit_one_vs_rest
 class OneVsRest(LabelRanker, OneVsRestSettings):
     """One L2-regularised linear classifier per label, by dual coordinate descent.
 
-    The plain, strong baseline: accurate when labels have enough rows each; training and
-    prediction both cost time and memory in proportion to the number of labels. Choose it up to
-    some tens of thousands of labels, or to have something to compare with.
+    It is the plain, strong baseline, and accurate if labels have enough rows each. Training and
+    prediction both cost time and memory in proportion to the number of labels. Choose it for up to
+    some tens of thousands of labels, or to compare with.
 
     Notes
     -----

@@ -62,7 +62,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> LabelRanker:
     file = modelfile.load(path, verify=verify)
     if file.system not in SYSTEMS | _TAGGER:
         raise ModelError(
-            f"{path} holds a {file.system!r} model, which labelry here does not know; "
-            f"it knows: {', '.join(SYSTEMS)}"
+            f"{path} holds a {file.system!r} model, which this labelry does not have; "
+            f"it has: {', '.join(SYSTEMS)}"
         )
     return system_class(file.system).from_file(file)

@@ -45,8 +45,8 @@ class Growing(LabelRanker):
         """Take in further rows, with old labels or new ones, without training again.
 
         The rows are added to the neighbours, to the centroids and to the counts of their labels.
-        Trees, embedding, re-ranker and text features stay as they are: for a label that the trees
-        do not know, the score of the neighbours stands in. Fit again when many rows have come.
+        Trees, embedding, re-ranker and text features stay as they are: a label that the trees
+        do not have gets the score of the neighbours instead. Fit again when many rows have come.
 
         Each call copies the rows so far, so give many rows at a time. If the model is not fitted
         yet, this is `fit`.

@@ -165,7 +165,7 @@ class Evaluation:
         return {name: self._at_cutoffs(f"{name}/") for name in BIN_NAMES}
 
     def _prepare(self, n_labels: int) -> None:
-        """Set what depends on the number of labels, which the first block tells."""
+        """Set what depends on the number of labels, which is known from the first block on."""
         self._n_labels = n_labels
         self._weights = self._label_bins = None
         if self.train_counts is not None and self.n_train is not None:

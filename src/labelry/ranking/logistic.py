@@ -1,11 +1,12 @@
 """The logistic decoder: from an embedded row to label probabilities (Alg. 3, line 5).
 
-Training takes minibatches, in coordinates in which the leading directions of the features have
-like variance, so that a step along the gradient is the second-order step C^-1 g of the paper, C the
-covariance of the features. Steps have momentum, and those of a label are divided by the root mean
-square of its gradient: the curvature p (1 - p) of the loss differs a thousandfold between two
-classes and many, and between frequent labels and rare ones, so one rate fits all. The rate falls
-along a cosine, and to a quarter whenever the held-out loss no longer falls.
+Training takes minibatches. The features are first scaled so that their leading directions have
+similar variance. A step along the gradient is then the second-order step C^-1 g of the paper, where
+C is the covariance of the features. Steps have momentum, and those of a label are divided by the
+root mean square of its gradient. The curvature p (1 - p) of the loss differs a thousandfold between
+two classes and many, and between frequent and rare labels, so without that division no rate would
+fit all labels. The rate falls along a cosine, and to a quarter whenever the held-out loss no longer
+falls.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def fit_logistic(
 ) -> LinearMap:
     """Fit logits ``features(z) @ coef + intercept`` of small log loss, with early stopping.
 
-    The held-out loss is of use only if Z is no better on these rows than on new ones: if the
+    The held-out loss is meaningful only if Z is no better on these rows than on new ones. If the
     regressor that made Z has many features, give predictions of rows that it has not seen.
 
     Parameters

@@ -66,7 +66,7 @@ def make_random_features(
     n_features : int
         The error of the kernel falls with its square root.
     bandwidth : float
-        Larger is smoother; smaller tells near rows apart and needs more rows and features.
+        Larger is smoother. Smaller separates near rows, and needs more rows and features.
     Y : csr_array (n, n_labels), optional
         Labels of the rows. Z is then an embedding whose columns are of like units.
 
@@ -117,7 +117,7 @@ def _explained(Z: F32, Y: csr_array) -> F64:
     It is the intraclass correlation: products z_i z_j of different rows of a label, relative to
     z_i^2.
     Unlike the variance of the labels' means it is not inflated where labels have few rows. All
-    ones if no label has two rows that are more alike than others.
+    ones if no label has two rows that are more similar than others.
     """
     Y = csr_array(Y).astype(np.float32)
     counts = np.bincount(Y.indices, minlength=Y.shape[1])

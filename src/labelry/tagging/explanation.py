@@ -1,4 +1,4 @@
-"""Which features of a row speak for a label, and which against it."""
+"""Explain a label of a row by the features that raise its score, and those that lower it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labelry.ranking.ranker import Explains
 
 
 class Explanation(NamedTuple):
-    """Why a row has a label, or has it not.
+    """The features of a row that raise or lower the score of a label.
 
     ``bias + sum of for and against + rest`` is `margin`: the sum of the margins of the linear
     classifiers on the way to the label, the mean of all trees. It is the score of the trees alone.

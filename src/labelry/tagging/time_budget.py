@@ -98,7 +98,7 @@ def choose(
         return estimate_time(partial(fit, quality), n_rows, deadline - clock(), clock)
 
     *better, last = qualities
-    least = estimate(last)  # this is quick, and tells whether the others are worth a sample
+    least = estimate(last)  # this is quick, and shows whether the others are worth a sample
     estimates = {last: least.of(n_rows)}
     for quality in better:
         if _TIMES_SLOWER * estimates[last] <= deadline - clock():
