@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_refused_with_what_would_help(shards: Shards) -> No
     ):
         with pytest.raises(MemoryBudgetError, match=message):
             labelry.Tagger(**settings).fit(rows)
-    with pytest.raises(MemoryBudgetError, match="a tree of confusions, which works on all rows"):
+    with pytest.raises(MemoryBudgetError, match="a matrix of confusions, which works on all rows"):
         labelry.LinearLabelTree(tree="confusion").fit(rows)
     with pytest.raises(MemoryBudgetError, match=r"in 300 clusters .* or fewer clusters"):
         labelry.SLEEC(n_clusters=300).fit(rows)
