@@ -107,6 +107,7 @@ N_CLASSES = (12, 400)
 
 REFITTED: dict[str, Callable[[], LabelRanker]] = {
     "linear-tree": lambda: labelry.LinearLabelTree(n_jobs=2, random_state=0),
+    "rembrandt": lambda: labelry.Rembrandt(embedding_dim=10, n_jobs=2, random_state=0),
     "tagger-fast": lambda: labelry.Tagger(quality="fast", n_jobs=2, random_state=0),
     "tagger-balanced": lambda: labelry.Tagger(n_jobs=2, random_state=0),
 }

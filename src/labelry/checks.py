@@ -1,4 +1,4 @@
-"""Checks of parameters that several estimators make, and of what was read from a model file."""
+"""Checks of parameters that several modules make, and of values read from a model file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 INTEGERS = ("int32", "int64")
-_STEP = 1 << 18  # entries that are looked at together, while they are in cache
+_STEP = 1 << 18  # entries that are checked together while they are in cache; not tuned
 
 
 def is_among(value: object, allowed: Sequence[object]) -> bool:
@@ -19,19 +19,19 @@ def is_among(value: object, allowed: Sequence[object]) -> bool:
 
 
 def check_one_of(name: str, value: object, allowed: Sequence[object]) -> None:
-    """A ValueError that lists the allowed values, unless `value` is one of them."""
+    """Raise a ValueError that lists the allowed values, unless `value` is one of them."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}; got {value!r}")
 
 
 def check_at_least(name: str, value: Any, least: float) -> None:
-    """A ValueError unless `value` is at least `least`."""
+    """Raise a ValueError unless `value` is at least `least`."""
     if not value >= least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def check_positive(name: str, value: Any) -> None:
-    """A ValueError unless `value` is above 0."""
+    """Raise a ValueError unless `value` is above 0."""
     if not value > 0:
         raise ValueError(f"{name} must be positive, got {value}")
 
@@ -46,15 +46,15 @@ def refuse_masked(name: str, value: object) -> None:
 
 
 class StoredCheck:
-    """Checks of what was read from a file; each is a ValueError that names what does not fit.
+    """Checks of values that were read from a file; each raises a ValueError that names the value.
 
-    Kernels follow pointers and indices without looking: what they rely on is checked here, once.
-    Numbers that only enter sums are not looked at: a wrong one makes a wrong score.
+    Kernels follow pointers and indices without checks, so these are checked here, once. Numbers
+    that only enter sums are not checked: a wrong one only gives a wrong score.
 
     Parameters
     ----------
     values : bool
-        Also look at the values of pointers and indices, in one pass over each; otherwise only at
+        Also check the values of pointers and indices, in one pass over each; otherwise check only
         types and shapes.
 
     Examples
@@ -69,19 +69,19 @@ class StoredCheck:
         self.values = values
 
     def kind(self, name: str, value: object, *kinds: type | None) -> None:
-        """One of these types; None stands for itself."""
+        """Require one of these types; None stands for itself."""
         if type(value) not in [type(None) if kind is None else kind for kind in kinds]:
             allowed = " or ".join("None" if kind is None else kind.__name__ for kind in kinds)
             raise ValueError(f"{name} must be {allowed}, got {type(value).__name__}")
 
     def number(self, name: str, value: object, least: float = -math.inf) -> None:
-        """A finite number."""
+        """Require a finite number of at least `least`."""
         self.kind(name, value, int, float)
         if not (math.isfinite(value) and value >= least):  # type: ignore[arg-type, operator]
             raise ValueError(f"{name} must be a finite number of at least {least}, got {value}")
 
     def whole(self, name: str, value: object, least: int = 0) -> None:
-        """A whole number that is an index of 32 bits."""
+        """Require a whole number of at least `least` that fits into 32 bits."""
         self.kind(name, value, int)
         if not least <= value < 2**31:  # type: ignore[operator]
             raise ValueError(f"{name} must be from {least} to {2**31 - 1}, got {value}")
@@ -89,7 +89,7 @@ class StoredCheck:
     def array(
         self, name: str, value: object, *shape: int, dtype: str | Sequence[str] = "float32"
     ) -> None:
-        """An array of this shape, and of this dtype or one of these."""
+        """Require an array of this shape, with this dtype or one of these."""
         allowed = [dtype] if isinstance(dtype, str) else dtype
         if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype not in allowed:
             got = type(value).__name__
@@ -107,7 +107,7 @@ class StoredCheck:
         least: int = 0,
         dtype: str | Sequence[str] = INTEGERS,
     ) -> None:
-        """An array (size,) of numbers from `least` to ``end - 1``."""
+        """Require an array (size,) of numbers from `least` to ``end - 1``."""
         self.array(name, value, size, dtype=dtype)
         if self.values and size and not least <= value.min() <= value.max() < end:
             raise ValueError(
@@ -124,7 +124,7 @@ class StoredCheck:
         least_step: int = 0,
         dtype: str | Sequence[str] = INTEGERS,
     ) -> None:
-        """An array (size + 1,) that rises from 0 to `end`, by at least so much at each step."""
+        """Require an array (size + 1,) that rises from 0 to `end` in steps >= `least_step`."""
         self.array(name, value, size + 1, dtype=dtype)
         if self.values and not (value[0] == 0 and value[-1] == end and _rises(value, least_step)):
             raise ValueError(f"{name} must rise from 0 to {end}")
@@ -132,7 +132,7 @@ class StoredCheck:
     def within_parts(
         self, name: str, value: NDArray[Any], pointers: NDArray[Any], sizes: NDArray[Any]
     ) -> None:
-        """Numbers from 0 to ``sizes[i] - 1`` in part i, which is between two of the pointers."""
+        """Require numbers from 0 to ``sizes[i] - 1`` in part i, which lies between two pointers."""
         filled = np.flatnonzero(np.diff(pointers))
         if not (self.values and len(filled)):
             return
@@ -142,6 +142,6 @@ class StoredCheck:
 
 
 def _rises(value: NDArray[Any], step: int) -> bool:
-    """Whether each entry is at least so much more than the one before."""
+    """Return whether each entry is larger than the one before by at least `step`."""
     parts = (value[i : i + _STEP + 1].astype(np.int64) for i in range(0, len(value) - 1, _STEP))
     return all(bool((np.diff(part) >= step).all()) for part in parts)

@@ -10,7 +10,7 @@ class LabelryError(Exception):
 
 
 class DataError(LabelryError, ValueError):
-    """Input that cannot be read: names file, line, what was found, what was expected."""
+    """Input that cannot be read: names the file, the line, what was found and what was expected."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class DataError(LabelryError, ValueError):
 
 
 class ParameterError(LabelryError, ValueError):
-    """A parameter with a value that is not allowed: its name, what it must be, what it is."""
+    """A parameter value that is not allowed: names the parameter, the rule and the value."""
 
     def __init__(self, parameter: str, problem: str) -> None:
         super().__init__(f"{parameter} {problem}")
@@ -36,7 +36,7 @@ class ParameterError(LabelryError, ValueError):
 
 
 class ModelError(LabelryError, ValueError):
-    """A model directory that is damaged, foreign, of a newer format, or in the way."""
+    """A model directory that is damaged, foreign, of a newer format, or at the path of a save."""
 
 
 class MissingExtraError(LabelryError, ImportError):

@@ -1,4 +1,4 @@
-"""How much memory there is, and refusing work that would not fit."""
+"""Measure the available memory, and refuse work that would not fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def available() -> int:
-    """Bytes that this process may still use: free memory, within the container's limit."""
+    """Return the bytes that this process may use: free memory, within the container's limit."""
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
@@ -31,9 +31,9 @@ def available() -> int:
 
 
 def peak() -> int:
-    """The most bytes of memory that this process has held so far."""
+    """Return the peak of memory of this process so far, in bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss may count what the parent held when this process began
+    if status.exists():  # ru_maxrss may include the memory of the parent process
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -42,7 +42,7 @@ def peak() -> int:
 
 
 def human(n_bytes: float) -> str:
-    """``1536`` as ``1.5 KiB``.
+    """Return a number of bytes for people: ``1536`` is ``1.5 KiB``.
 
     >>> human(3 << 30)
     '3.0 GiB'
@@ -55,7 +55,7 @@ def human(n_bytes: float) -> str:
 
 
 def require(n_bytes: int, what: str, remedy: str) -> None:
-    """Log how much memory `what` needs; raise, with the `remedy`, if there is not that much."""
+    """Log how much memory `what` needs; raise an error with the `remedy` if it is too much."""
     free = available()
     log.info("%s needs about %s of memory (%s available)", what, human(n_bytes), human(free))
     if n_bytes > free:
@@ -66,9 +66,9 @@ def require(n_bytes: int, what: str, remedy: str) -> None:
 
 
 def watch(what: str, remedy: str) -> Callable[[int], None]:
-    """Return a function to call with the size of each part that `what` keeps; it may raise.
+    """Return a function that adds up the sizes of the parts of `what`, and raises at the limit.
 
-    It is for input whose size is not known beforehand: a few megabytes may unpack to terabytes.
+    It is for input of unknown size: a few megabytes may unpack to terabytes.
     """
     free = available()
     taken = 0

@@ -1,4 +1,4 @@
-"""Settings: dataclasses whose parameters are declared once.
+"""Settings: dataclasses that declare each parameter once.
 
 A parameter is one field: name, type, default, allowed range, range worth tuning and help text. The
 constructor, the check, the error message, the command-line flag and its help, the values that
@@ -59,10 +59,10 @@ class Between:
 
     low: float
     high: float
-    log: bool = False  # factors are equally likely, not differences
+    log: bool = False  # True: uniform in the logarithm
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Return one of them, with three digits: more are noise, and have to be typed."""
+        """Return a random value, rounded to three digits so that it is short to type."""
         if self.log:
             value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
         else:
@@ -73,12 +73,12 @@ class Between:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Some values, each as likely as the others."""
+    """Some values that are equally likely."""
 
     values: tuple[Any, ...]
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """Return one of them."""
+        """Return a random one of the values."""
         return self.values[rng.integers(len(self.values))]
 
 
@@ -87,7 +87,7 @@ Range = Between | OneOf
 
 @dataclass(frozen=True, kw_only=True)
 class _Declared:
-    """What `param` keeps beside name, type and default."""
+    """The declaration of a parameter, without name, type and default."""
 
     help: str
     least: float | None
@@ -114,14 +114,15 @@ def param(
     Parameters
     ----------
     help : str
-        The first sentence is the help of the flag; all of it is the reference entry. Say what a
-        larger value does.
+        The first sentence is the help of the flag; the whole text is the reference entry. Say what
+        a larger value does.
     least, above, most, below : float, optional
         The range of numbers: at least, more than, at most, less than.
     tune : Between or OneOf, optional
         The values that are worth trying.
     check : callable, optional
-        For a rule that is more than a range: returns what the value must be, or None if it is so.
+        A rule that is not a range: a function that returns what the value must be, or None if the
+        value is allowed.
     """
     declared = _Declared(
         help=help, least=least, above=above, most=most, below=below, tune=tune, rule=check
@@ -164,7 +165,7 @@ class Parameter(_Declared):
             raise ParameterError(self.name, f"must be {problem}{separator} got {got}")
 
     def _problem(self, value: Any) -> str | None:
-        """Return what the value must be, if it is something else."""
+        """Return what the value must be, or None if it is allowed."""
         if (value is None and self.optional) or is_among(value, self.named):
             return None
         kind = next((kind for kind in self.kinds if _is_of(value, kind)), None)
@@ -175,7 +176,7 @@ class Parameter(_Declared):
         return None if self.rule is None else self.rule(value)
 
     def _range_problem(self, kind: type, value: Any) -> str | None:
-        # A whole number of Python is finite, and may be too large for a float.
+        # Whole numbers are finite; a large one would overflow in `isfinite`.
         if not isinstance(value, int) and not math.isfinite(value):
             return "a finite number"
         inside = (
@@ -216,18 +217,18 @@ class Settings:
         self.check_together()
 
     def check_together(self) -> None:
-        """Raise a ParameterError for parameters that are allowed, but not together."""
+        """Raise a ParameterError if parameters do not fit each other."""
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(param,))
 def settings(cls: type[T]) -> type[T]:
-    """Class decorator: a dataclass with keyword-only parameters, and these in its docstring."""
+    """Make a dataclass with keyword-only parameters, and list them in its docstring."""
     made = dataclass(kw_only=True, eq=False, repr=not hasattr(cls, "get_params"))(cls)
     made.__doc__ = _with_parameters(made)
     return made
 
 
-# To evaluate the annotations again for each subclass takes longer.
+# Cached, because evaluating the annotations again for each subclass is slow.
 _hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 
 
@@ -237,7 +238,7 @@ def _parameters_of(cls: Any) -> dict[str, Parameter]:
     found = {}
     for each in fields(cls):
         if (declared := each.metadata.get(_DECLARED)) is not None:
-            # As the module understands it of the class that declares the field.
+            # The hint is evaluated in the module of the class that declares the field.
             hint = _hints(next(base for base in bases if each in fields(base)))[each.name]
             kinds, named, optional = _resolved(hint)
             found[each.name] = Parameter(
@@ -271,7 +272,7 @@ def _resolved(hint: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], bool]:
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Return whether a value counts as one of this type; numpy's numbers count with Python's."""
+    """Return whether a value is of this type; numpy's numbers count as Python's."""
     is_bool = isinstance(value, bool | np.bool_)
     if kind is bool:
         return is_bool

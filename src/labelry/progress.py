@@ -1,7 +1,8 @@
 """Progress of long work: a bar on a terminal, log lines elsewhere, nothing unless asked for.
 
-Code that takes long is inside `phase`. A caller that wants to show the phases (the command line
-does) wraps the call in `show_phases`; one that wants to keep what they took wraps it in `recorded`.
+Code that takes long is inside `phase`. A caller that wants to show the phases, as the command line
+does, wraps the call in `show_phases`. One that wants a record of their time and memory wraps it in
+`recorded`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Advance = Callable[[int], None]
 
 
 class Display(Protocol):
-    """Something that shows phases to a person."""
+    """An object that shows phases to a person."""
 
     @contextmanager
     def phase(self, name: str, total: int | None, unit: str) -> Iterator[Advance]:
@@ -33,9 +34,9 @@ class Display(Protocol):
 
 
 class Phase(NamedTuple):
-    """What a phase took, all its times together.
+    """Time and memory of a phase, summed over all its runs.
 
-    `rise_bytes` is by how much it raised the most memory that the process ever held.
+    `times` is the number of runs, and `rise_bytes` the bytes by which it raised the peak of memory.
     """
 
     name: str
@@ -45,9 +46,9 @@ class Phase(NamedTuple):
 
 
 class Record:
-    """The phases that came to an end, in the order in which they were first met.
+    """The finished phases, in the order in which they first ended.
 
-    A phase inside another belongs to the other, so that the times add up.
+    The time of a phase inside another one counts for the outer phase, so that the times add up.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class Record:
         self._phases[name] = Phase(name, times + 1, seconds, rise)
 
     def as_dict(self) -> dict[str, Any]:
-        """Seconds since the record began, peak of memory, and the phases, as plain data."""
+        """Return the seconds so far, the peak of memory, and the phases, as plain data."""
         phases = [p._replace(seconds=round(p.seconds, 3)) for p in self._phases.values()]
         return {
             "seconds": round(time.perf_counter() - self._start, 3),
@@ -87,7 +88,7 @@ _record: ContextVar[Record | None] = ContextVar("labelry_record", default=None)
 
 @contextmanager
 def phase(name: str, total: int | None = None, unit: str = "steps") -> Iterator[Advance]:
-    """A named piece of long work, of `total` units if that is known.
+    """Name a piece of long work, of `total` units if that is known; yield a function that counts.
 
     Examples
     --------
@@ -106,7 +107,7 @@ def phase(name: str, total: int | None = None, unit: str = "steps") -> Iterator[
 
 @contextmanager
 def recorded() -> Iterator[Record]:
-    """Keep what the phases of the work inside take; a model saved inside keeps it beside itself.
+    """Record time and memory of the phases inside; a model saved inside gets a copy of the record.
 
     Examples
     --------
@@ -125,7 +126,7 @@ def recorded() -> Iterator[Record]:
 
 
 def current_record() -> Record | None:
-    """The record that is being kept, if any."""
+    """Return the record of the surrounding `recorded`, if any."""
     return _record.get()
 
 
@@ -164,7 +165,7 @@ class _Pace:
 
 
 class Bars:
-    """Live bars with phase, rate and time left."""
+    """Shows live bars with phase, rate and time left."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -200,9 +201,9 @@ class Bars:
 
 
 class Lines:
-    """Plain lines: every few seconds, and when a phase ends."""
+    """Writes plain lines: every few seconds, and when a phase ends."""
 
-    interval = 5.0
+    interval = 5.0  # seconds between two lines
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csc_array, random_array
 from scipy.special import expit
 
+from labelry.linalg.kernels import Csr
 from labelry.linalg.l1_logistic import l1_logistic, subgradient
 
 
@@ -21,8 +22,9 @@ def problem(seed: int = 0) -> tuple[csc_array, np.ndarray, np.ndarray]:
 
 def solve(X: csc_array, signs: np.ndarray, costs: np.ndarray, tolerance: float, steps: int):
     w, margins = np.zeros(X.shape[1]), np.zeros(X.shape[0])
-    csc = (X.indptr, X.indices, X.data)
-    made = l1_logistic(*csc, signs, costs, tolerance, steps, 50, w, margins)
+    made = l1_logistic(
+        Csr(X.indptr, X.indices, X.data), signs, costs, tolerance, steps, 50, w, margins
+    )
     return w, margins, made
 
 

@@ -10,12 +10,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, random_array
 
 from labelry.estimators.trees import FastXML
+from labelry.linalg.kernels import local_columns
 from labelry.metrics import ndcg_at_k
 from labelry.storage import modelfile
 from labelry.trees.fastxml import grow_row_tree, label_shares, training_rows
 from labelry.trees.fastxml_kernels import (
     choose_sides,
-    local_columns,
     rank_sides,
     split_node,
 )

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from labelry.arrays import F32, F64, Bools, Ints
+from labelry.arrays import F32, F64, I32, Bools, Ints
 from labelry.linalg.prefetch import AHEAD, LINE, prefetch
 
 # Sums may be reordered, so that loops become vector instructions; NaN and infinity stay exact.
@@ -36,7 +36,7 @@ def csr_parts(A: csr_array) -> Csr:
 
 @njit(nogil=True, cache=True)
 def points_inside(indptr: Ints, indices: Ints, n_columns: int) -> bool:
-    """Whether indptr rises from 0 to ``len(indices)``, and indices are from 0 to n_columns - 1."""
+    """Return whether indptr rises from 0 to ``len(indices)``, and indices are from 0 to n_columns - 1."""
     if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(indices):
         return False
     for i in range(len(indptr) - 1):
@@ -46,6 +46,34 @@ def points_inside(indptr: Ints, indices: Ints, n_columns: int) -> bool:
     for j in indices:
         least, most = min(least, np.int64(j)), max(most, np.int64(j))
     return bool(least >= 0 and most < n_columns)
+
+
+@njit(nogil=True, cache=True)
+def local_columns(indptr: Ints, indices: Ints, rows: I32, slot: I32) -> tuple[Ints, I32, I32]:
+    """Number the columns of some rows of a CSR matrix from 0, as they occur.
+
+    Returns the pointers and new indices of the rows, and the old number of each column. `slot`
+    (n_columns,) is scratch memory, and holds -1 before and after.
+    """
+    ptr = np.zeros(rows.size + 1, dtype=indptr.dtype)
+    for t in range(rows.size):
+        ptr[t + 1] = ptr[t] + (indptr[rows[t] + 1] - indptr[rows[t]])
+    local = np.empty(ptr[-1], dtype=np.int32)
+    columns = np.empty(min(ptr[-1], slot.size), dtype=np.int32)
+    n_columns = np.int32(0)
+    for t in range(rows.size):
+        start = indptr[rows[t]]
+        for p in range(ptr[t], ptr[t + 1]):
+            j = indices[start + p - ptr[t]]
+            if slot[j] < 0:
+                slot[j] = n_columns
+                columns[n_columns] = j
+                n_columns += np.int32(1)
+            local[p] = slot[j]
+    columns = columns[:n_columns].copy()
+    for j in columns:
+        slot[j] = -1
+    return ptr, local, columns
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from labelry.arrays import F32, F64, I8, Ints
+from labelry.arrays import F64, I8, Ints
+from labelry.linalg.kernels import Csr
 
 _RIDGE = 1e-12  # added to the curvature of a weight, so that no step is infinite
 _ARMIJO = 0.01  # share of the predicted decrease that a step must reach, as in the paper
@@ -25,9 +26,7 @@ _HALVINGS = 20  # most times that a step is halved; not tuned
 
 @njit(nogil=True, cache=True)
 def l1_logistic(
-    ptr: Ints,
-    rows: Ints,
-    data: F32,
+    columns: Csr,
     signs: I8,
     costs: F64,
     tolerance: float,
@@ -38,10 +37,11 @@ def l1_logistic(
 ) -> int:
     """Improve the weights w (n_features,) and ``margins = X w``; return the Newton steps made.
 
-    X is given by columns: feature j has the values ``data[p]`` in ``rows[p]``, p from ``ptr[j]``
-    to ``ptr[j + 1] - 1``. Stops when the subgradients are `tolerance` times those at the start,
-    in sum, or after `max_steps` steps, each of at most `max_sweeps` sweeps over the weights.
+    `columns` are the CSR arrays of X', with a row for each feature. Stops when the subgradients
+    are `tolerance` times those at the start, in sum, or after `max_steps` steps, each of at most
+    `max_sweeps` sweeps over the weights.
     """
+    ptr, rows, data = columns
     slope, bend = np.empty(signs.size), np.empty(signs.size)  # of the loss of each row
     gradient, curvature = np.empty(w.size), np.empty(w.size)
     step, margin_step = np.empty(w.size), np.empty(signs.size)
@@ -70,8 +70,8 @@ def l1_logistic(
         if total <= tolerance * first:
             return t
         n_sweeps = _newton_step(
-            ptr, rows, data, w, gradient, curvature, bend, active[:n_active],
-            enough * first, max_sweeps, step, margin_step,
+            columns, w, gradient, curvature, bend, active[:n_active], enough * first, max_sweeps,
+            step, margin_step,
         )  # fmt: skip
         if n_sweeps == 1:  # too easy: ask for more precise steps from here on
             enough *= 0.25
@@ -93,9 +93,7 @@ def subgradient(g: float, w: float) -> float:
 
 @njit(nogil=True, cache=True)
 def _newton_step(
-    ptr: Ints,
-    rows: Ints,
-    data: F32,
+    columns: Csr,
     w: F64,
     gradient: F64,
     curvature: F64,
@@ -107,6 +105,7 @@ def _newton_step(
     margin_step: F64,
 ) -> int:
     """Fill in the step d that minimises g'd + d'Hd/2 + ||w + d||_1, and X d; return the sweeps."""
+    ptr, rows, data = columns
     step[:] = 0.0
     margin_step[:] = 0.0
     for sweep in range(max_sweeps):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from tempfile import TemporaryFile, gettempdir
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from weakref import finalize
 
 import numpy as np
@@ -18,17 +18,7 @@ _LARGE_FILES = "/var/tmp"
 _ALIGNED = 64  # bytes: where an array may begin
 
 Shape: TypeAlias = tuple[int, ...]
-
-
-class _Place(NamedTuple):
-    """The place of an array among the bytes of its item."""
-
-    offset: int
-    shape: Shape
-    dtype: np.dtype[Any]
-
-    def view(self, mapped: mmap.mmap) -> NDArray[Any]:
-        return np.ndarray(self.shape, self.dtype, mapped, self.offset)
+Place: TypeAlias = tuple[Shape, np.dtype[Any], int]  # of an array: its offset in the item
 
 
 class MatrixFile:
@@ -52,7 +42,7 @@ class MatrixFile:
         self._file = TemporaryFile(buffering=0, dir=self._directory)  # noqa: SIM115
         finalize(self, self._file.close)
         self._bounds = [0]  # where each item begins, and the last one ends
-        self._items: list[list[tuple[Shape, list[_Place]]]] = []
+        self._items: list[list[tuple[Shape, list[Place]]]] = []
 
     def __len__(self) -> int:
         return len(self._items)
@@ -64,7 +54,7 @@ class MatrixFile:
             places = []
             for array in (A.data, A.indices, A.indptr) if issparse(A) else (A,):
                 self._write(array, self._bounds[-1] + at)
-                places.append(_Place(at, array.shape, array.dtype))
+                places.append((array.shape, array.dtype, at))
                 at += -(-array.nbytes // _ALIGNED) * _ALIGNED
             item.append((A.shape, places))
         # Another item begins where a mapping may.
@@ -79,7 +69,7 @@ class MatrixFile:
         self._read_ahead((number + 1) % len(self))
         matrices = []
         for shape, places in self._items[number]:
-            arrays = [place.view(mapped) for place in places]
+            arrays = [np.ndarray(size, dtype, mapped, at) for size, dtype, at in places]
             matrices.append(arrays[0] if len(arrays) == 1 else csr_array(tuple(arrays), shape))
         return matrices
 

@@ -1,4 +1,4 @@
-"""Rows as examples of what a model predicts: right, near miss and wrong."""
+"""Choose rows as examples of predictions: right, near misses and wrong ones."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from labelry.ranking.ranker import Explains, supports
 from labelry.report.measures import Ranked
 from labelry.tagging.explanation import Explanation
 
-Weighed = tuple[str | int, float]  # a feature, and what it adds
+Weighed = tuple[str | int, float]  # a feature, and its contribution to the score
 
-PER_KIND = 3
-SHOWN = 5  # best labels of a row
+PER_KIND = 3  # rows of each kind
+SHOWN = 5  # best labels of a row that are shown
 
-_WORDS = 6  # strongest features for, and against, that are shown
-_FAINT = 0.08  # share of the strongest word above which a word is shown; not tuned
+_WORDS = 6  # strongest features for and against a label that are shown
+_FAINT = 0.08  # a word is shown if it has more than this share of the strongest; not tuned
 
 
 class Example(NamedTuple):
-    """A row with its true labels, the best labels with their scores, and why the first of them."""
+    """A row with its true labels, its best labels with scores, and an explanation of the best."""
 
     row: int
     kind: str

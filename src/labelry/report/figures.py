@@ -1,4 +1,4 @@
-"""Charts as SVG with the colours of the page, which differ on screen and in print."""
+"""Charts as SVG. Their colours are those of the page, which differ on screen and in print."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from labelry.report.markup import Element, add, element
 Floats = NDArray[np.float64]
 
 WIDTH, HEIGHT = 440, 300  # as wide as a phone, so that text stays legible there
-_LEFT, _TOP, _BOTTOM = 52, 14, 46
+_LEFT, _TOP, _BOTTOM = 52, 14, 46  # margins around the plot
 _RIGHT = 18
-_MOST_DOTS = 60  # dots on a line that can be told apart
+_MOST_DOTS = 60  # most dots on a line that can be told apart
 
 
 class Axis(NamedTuple):
-    """One direction of a chart; `ticks` are values and what stands at them."""
+    """One axis of a chart; `ticks` are values and their texts."""
 
     title: str
     low: float
@@ -34,7 +34,7 @@ class Axis(NamedTuple):
 
 
 class Chart:
-    """An SVG with axes, to which curves, dots and bars are added."""
+    """An SVG with axes; its methods add curves, dots and bars."""
 
     def __init__(
         self, x: Axis, y: Axis, description: str, right: int = _RIGHT, bottom: int = _BOTTOM

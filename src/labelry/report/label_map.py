@@ -16,14 +16,14 @@ from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.topk import topk_blocks
 
-MOST_GROUPS = 12  # groups, because twelve colours can be told apart
+MOST_GROUPS = 12  # most groups, because people can tell twelve colours apart
 LEADERS = 3  # most frequent labels that name a group
 
-_UMAP_LABELS = 20_000  # labels up to which UMAP is used: about a minute
+_UMAP_LABELS = 20_000  # most labels for UMAP, which then takes about a minute; not tuned
 _LANDMARKS = 1_200  # labels, or centres of labels, that t-SNE places; not tuned
-_LABELS_PER_GROUP = 5  # least labels of a group, on average
+_LABELS_PER_GROUP = 5  # least labels of a group on average; not tuned
 _SAMPLE = 30_000  # labels from which clusters are learnt; not tuned
-_FEW = 8  # labels up to which they stand on a circle
+_FEW = 8  # up to so many labels are placed on a circle; not tuned
 _GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
 
 
@@ -39,12 +39,12 @@ class LabelMap(NamedTuple):
 
 
 def label_map(vectors: F32, counts: Ints, rng: np.random.Generator) -> LabelMap:
-    """Place labels by their vectors: the larger the cosine, the nearer.
+    """Place labels by their vectors: the larger the cosine of two labels, the nearer they are.
 
-    UMAP where it is installed (the ``map`` extra) and there are at most 20,000 labels. Otherwise
-    t-SNE places 1,200 centres of labels, and each label lies between the centres that it is most
-    like: seconds for 100,000 labels. It runs in one thread, because a server needs the others.
-    `counts` are the rows of each label.
+    With at most 20,000 labels, UMAP places them if it is installed (the ``map`` extra). Otherwise
+    t-SNE places 1,200 centres of labels, and each label lies between the centres that are most
+    similar to it; this takes seconds for 100,000 labels. It runs in one thread, because a server
+    needs the others. `counts` are the rows of each label.
 
     References
     ----------
@@ -76,7 +76,7 @@ def _placed(U: F32, rng: np.random.Generator) -> F32:
     umap = _installed_umap() if n <= _UMAP_LABELS else None
     if umap is not None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # says that a seed means one thread
+            warnings.simplefilter("ignore")  # UMAP warns that a seed means one thread
             neighbours = min(15, n - 1)
             layout = umap(metric="cosine", n_neighbors=neighbours, random_state=_seed(rng))
             return layout.fit_transform(U)
@@ -101,11 +101,11 @@ def _around_landmarks(U: F32, rng: np.random.Generator) -> F32:
     landmarks = _centres(U, _LANDMARKS, rng)
     plane = _tsne(np.ascontiguousarray(landmarks.T), rng)
     near, cosine = topk_blocks(lambda rows: U[rows] @ landmarks, len(U), _LANDMARKS, 3)
-    # Between the three landmarks that it is most like, the nearest counting most ...
+    # Place a label between its three most similar landmarks, weighted by similarity, ...
     weight = np.exp(12 * (cosine - cosine[:, :1]))
     weight /= weight.sum(axis=1, keepdims=True)
     between = np.einsum("ij,ijk->ik", weight, plane[near])
-    # ... and turned out of the way of the others there, as seeds in a sunflower.
+    # ... and spread labels of one place like the seeds of a sunflower.
     rank = _rank_within(near[:, 0], -cosine[:, 0])
     spacing = _typical_distance(plane) / np.sqrt(len(U) / _LANDMARKS)
     radius, angle = spacing * np.sqrt(rank) / 2, rank * _GOLDEN_ANGLE

@@ -1,4 +1,4 @@
-"""The label map as SVG: a few paths for any number of labels, and names for the pointer."""
+"""Draw the label map as SVG: a few paths for any number of labels, and names on hover."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from labelry.report.label_map import LabelMap
 from labelry.report.markup import Element, add, element, shortened
 
-MOST_DRAWN = 60_000  # most frequent labels that are drawn: about ten bytes each
-MOST_NAMED = 20_000  # most frequent labels that have a name in the file
+MOST_DRAWN = 60_000  # most labels that are drawn, with about ten bytes each
+MOST_NAMED = 20_000  # most labels whose names are in the file
 
-_NAME_BYTES = 1_000_000  # bytes of all names together
-_NAME = 80  # characters of a name
+_NAME_BYTES = 1_000_000  # most bytes of all names together
+_NAME = 80  # most characters of a name
 _SIZE = np.array([1000, 620])  # of the map, in the units of the drawing
-_EDGE = 25
-_SIZES = 3  # of points, by how frequent a label is
+_EDGE = 25  # width of the border around the map
+_SIZES = 3  # number of point sizes, by the frequency of a label
 _LETTER, _LINE = 7.4, 18  # width and height of the names on the map
 
 
@@ -52,7 +52,7 @@ def map_figure(found: LabelMap, counts: NDArray[np.integer], names: list[str]) -
 
 
 def _frame_places(points: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Stretch the points to fill the frame: directions and distances mean little."""
+    """Stretch the points to fill the frame, because directions and distances mean little."""
     low, high = points.min(axis=0), points.max(axis=0)
     share = (points - low) / np.where(high > low, high - low, 1)
     share[:, 1] = 1 - share[:, 1]  # y grows downwards in a drawing
@@ -60,7 +60,7 @@ def _frame_places(points: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def _named(order: NDArray[np.intp], names: list[str]) -> list[str]:
-    """Return names on one line each, of the labels that `_NAME_BYTES` has room for."""
+    """Return the names of the first labels, one line each, up to `_NAME_BYTES` in all."""
     lines = [shortened(" ".join(names[i].split()), _NAME) for i in order[:MOST_NAMED].tolist()]
     lengths = np.cumsum([len(line.encode("utf-8", "replace")) + 1 for line in lines])
     return lines[: int(np.searchsorted(lengths, _NAME_BYTES, side="right"))]

@@ -81,7 +81,7 @@ def table(
     content = element(
         "table", element("caption", caption), element("thead", element("tr", *tops)), body
     )
-    # A wide table scrolls on a phone, also with the keyboard.
+    # A wide table can be scrolled on a phone, and with the keyboard.
     return element("div", content, class_="scrolled", tabindex=0, role="group", aria_label=caption)
 
 

@@ -1,4 +1,4 @@
-"""The measures in a report, as data."""
+"""Compute the measures of a report."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 
 CUTOFFS = (1, 3, 5)
-LONGEST = 20  # best labels of a row that are ranked
+LONGEST = 20  # labels that are ranked for each row
 RESAMPLES = 1_000  # bootstrap samples
 CONFIDENCE = 95  # percent
 
 _BLOCK_ROWS = 10_000  # rows ranked at a time
-_TIMED_ROWS = 100  # rows that load the kernels before the time is measured
+_TIMED_ROWS = 100  # rows that are ranked before timing, so that kernels are loaded
 
 
 class Ranked(NamedTuple):
-    """Labelled rows and the best `LONGEST` labels of a model; labels that it never saw are last."""
+    """Labelled rows, and the best `LONGEST` labels of a model for each; unseen labels are last."""
 
     truth: Matched
     scores: NDArray[np.float32]  # (n_rows, LONGEST); minus infinity where there is no label
@@ -46,8 +46,9 @@ class Measures(NamedTuple):
     intervals: dict[str, Interval]  # of P@k and PSP@k
     by_frequency: dict[str, dict[str, float]]  # of tail, torso and head labels
     curve: dict[str, Floats]  # P and R at 1, 2, ..., `LONGEST`, or as many as there are labels
-    # For each bin of probabilities: predictions, sum of their probabilities, hits.
-    calibration: Floats | None  # (3, n_bins); None if scores are no probabilities
+    # For each bin of probabilities: predictions, sum of their probabilities, hits. None if the
+    # scores are no probabilities.
+    calibration: Floats | None  # (3, n_bins)
 
 
 def rank(model: LabelRanker, dataset: Dataset) -> Ranked:
@@ -140,8 +141,8 @@ def label_spectrum(
 ) -> tuple[Floats, str] | None:
     """Return one value per direction of a model's label embedding, and what the values are.
 
-    They are the eigenvalues that training kept, or else the singular values of the label `vectors`;
-    None without these. A blend has those of the embedding in which it finds neighbours.
+    They are the eigenvalues that training kept, or else the singular values of the label `vectors`.
+    Without vectors the result is None. A blend has the values of its embedding for neighbours.
     """
     fitted: Any = model.fitted_
     if supports(fitted, HasSpectrum) and fitted.spectrum is not None:

@@ -1,7 +1,7 @@
-"""Labels with the best and worst F1, and pairs of labels that a model confuses.
+"""Find the labels with the best and worst F1, and the pairs of labels that a model confuses.
 
-The best R predictions of each row count, where R is the number of its true labels (at most as
-many as were ranked), so that precision and recall of the row are equal.
+The best R predictions of each row count, where R is the number of its true labels, and at most the
+number of ranked labels. So precision and recall of a row are equal.
 """
 
 from __future__ import annotations

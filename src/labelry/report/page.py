@@ -1,4 +1,4 @@
-"""A report on a model as one HTML file that loads nothing else."""
+"""Write a report on a model as one HTML file that loads no other file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from labelry.report.measures import measure, rank
 from labelry.report.sections import SECTIONS, LeftOut, Subject
 from labelry.report.shown_labels import ShownLabels
 
-_PARAMETER = 60  # characters of a value
+_PARAMETER = 60  # most characters of a parameter value
 
 
 def report_page(
@@ -86,8 +86,8 @@ def _section(name: str, title: str, *parts: Content, **attributes: object) -> El
 
 def _head(title: str) -> Element:
     style, script = _own("base.css") + _own("style.css"), _own("map.js")
-    # Nothing from elsewhere, and of what is inside only our own style and script: names of
-    # labels and texts can hold anything.
+    # The page may load nothing, and run only its own style and script, because names of labels and
+    # texts can hold any markup.
     policy = (
         f"default-src 'none'; style-src '{_policy_hash(style)}'; "
         f"script-src '{_policy_hash(script)}'; "
@@ -154,7 +154,7 @@ def _facts(subject: Subject, size_bytes: int | None) -> dict[str, str]:
 
 
 def _own(name: str) -> str:
-    """Read a file of the page; it stands between line breaks."""
+    """Read a file of the page, and put a line break before it."""
     return "\n" + (files("labelry.report") / "page" / name).read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a label tree and of topics, as matplotlib figures without a screen."""
+"""Pictures of label trees and topics, as matplotlib figures that need no screen."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from labelry.errors import MissingExtraError
 from labelry.trees.export import outline
 from labelry.trees.structure import Tree
 
-_LINE = 0.2  # inches for a line of text
-_LEVEL = 3.2  # inches between levels
-_MOST = 400  # nodes that fit in a picture
+_LINE = 0.2  # height in inches of a line of text
+_LEVEL = 3.2  # inches between two levels
+_MOST = 400  # most nodes of a readable picture
 
 
 def canvas(width: float, height: float) -> Any:
@@ -48,7 +48,7 @@ def tree_picture(
     children: dict[int, list[int]] = {node: [] for node in shown}
     for node, _, _ in nodes[1:]:
         children[int(parent[node])].append(node)
-    # The lowest nodes stand below one another, the others in the middle of their children.
+    # The lowest nodes are placed line by line, each other node at the middle of its children.
     height: dict[int, float] = {}
     n_lines = 0
     for node, _, _ in reversed(nodes):

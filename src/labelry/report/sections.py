@@ -1,4 +1,4 @@
-"""The sections of a report. A section that a model cannot have raises the reason."""
+"""The sections of a report. A section that does not apply to a model raises `LeftOut`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from labelry.report.mistakes import FEWEST_ROWS, LabelScore, confusions, extreme
 from labelry.report.shown_labels import ShownLabels
 from labelry.tagging.explanation import Explanation
 
-_PAIRS = 15  # pairs of confused labels
-_EXTREMES = 10  # labels with the best F1, and with the worst
-_TEXT = 700  # characters of an example
-_TRUE = 8  # true labels that are listed for an example
+_PAIRS = 15  # most pairs of confused labels
+_EXTREMES = 10  # labels with the best F1, and as many with the worst
+_TEXT = 700  # most characters of an example
+_TRUE = 8  # most true labels that are listed for an example
 _BIN_ROWS = {"tail": "at most 5", "torso": "6 to 50", "head": "more than 50"}
-_LEADER = 30  # characters of a label in the legend of the map
+_LEADER = 30  # most characters of a label in the legend of the map
 
 
 class LeftOut(Exception):
@@ -170,7 +170,7 @@ def map_of_labels(subject: Subject) -> list[Content]:
     if names.n_known < 3:
         raise LeftOut("there are fewer than three labels")
     with phase("label map"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the layout, about vectors that are odd
+        warnings.simplefilter("ignore")  # layout methods warn about unusual vectors
         found = label_map(subject.vectors, counts, subject.rng)
     plain = [names.plain(label) for label in range(names.n_known)]
     drawn = map_figure(found, counts, plain)
@@ -370,7 +370,8 @@ def _percent(value: float, digits: int = 1) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-# Id, title and function, in the order of the page; those of an inner tuple stand side by side.
+# Id, title and function of each section, in the order of the page. Sections of one inner tuple are
+# placed side by side.
 SECTIONS: tuple[tuple[tuple[str, str, Callable[[Subject], list[Content]]], ...], ...] = (
     (("headline", "In short", headline),),
     (("accuracy", "Accuracy", accuracy),),

@@ -1,4 +1,4 @@
-"""How labels are written in a report."""
+"""Write the labels of a report."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from labelry.data.dataset import Dataset
 from labelry.estimators.base import LabelRanker
 from labelry.report.markup import Element, add, element, isolated
 
-_NAME, _DESCRIPTION = 60, 70  # characters
+_NAME, _DESCRIPTION = 60, 70  # most characters
 
 
 class ShownLabels:
     """Names and descriptions of the labels of a model, and of labels that only the data has.
 
-    Without `descriptions` by name, they are those of the training.
+    `descriptions` are by name; None takes those of the training.
     """
 
     def __init__(

@@ -1,20 +1,20 @@
 """A model is a directory of JSON and safetensors; nothing in it is ever unpickled.
 
 ========================  ===================================================================
-``model.json``            what made the model, its parameters, a table of the arrays with their
+``model.json``            the system and its parameters, a table of the arrays with their
                           checksums, size and checksum of the other files, its own checksum
 ``state.json``            other plain data of the estimator (may be large: a vocabulary)
 ``labels.json``           the label names; absent if a label is just its column number
 ``arrays.safetensors``    the arrays, memory-mapped when loaded
-``training.json``         what the phases of the training took; only if they were recorded
-                          (`labelry.progress.recorded`), and no part of the model
+``training.json``         time and memory of the phases of the training; only if they were
+                          recorded (`labelry.progress.recorded`), and no part of the model
 ========================  ===================================================================
 
 Checksums are CRC-32, which finds accidental damage at several GB/s; they are no protection
 against someone who changes a model on purpose. ``model.json`` must be, byte for byte, what
 `save` writes for its content, so that even a changed space is found. No time or host is in
-these files: the same model gives the same bytes. What took how long is in ``training.json``, which
-`load` does not read.
+these files: the same model gives the same bytes. Times are in ``training.json``, which `load` does
+not read.
 
 `labelry.storage.replacing` says how a save survives a crash. Saving needs a POSIX system; loading
 does not.
@@ -62,8 +62,8 @@ FORMAT_VERSION = 1
 MODEL, STATE, LABELS, ARRAYS = "model.json", "state.json", "labels.json", "arrays.safetensors"
 TRAINING = "training.json"
 
-# An array has one checksum per piece of this size (part of the format), so that all processors
-# can work on one large array.
+# Bytes of a piece of an array. Each piece has a checksum, so that all processors can work on one
+# large array. The size is part of the format.
 _PIECE = 1 << 26
 
 T = TypeVar("T")
@@ -71,16 +71,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class ModelFile:
-    """What a model directory holds.
+    """The content of a model directory.
 
     Attributes
     ----------
     parameters, state : dict
         As saved, except that tuples have become lists.
     arrays : dict of str to ndarray
-        Views of the mapped file: pages are read when they are first touched. The mapping is
-        private, so writing to an array never reaches the file. (It is not read-only because
-        a kernel would then be compiled a second time.)
+        Views of the mapped file, whose pages are read when they are first used. The mapping is
+        private, so writing to an array never changes the file. (It is not read-only, because
+        kernels would then be compiled a second time.)
     version : str
         The labelry version that saved the model.
     size_bytes : int
@@ -121,14 +121,14 @@ def save(
     arrays : mapping of str to ndarray
         Of any bool, int, uint or float dtype up to 64 bits, and any shape.
     force : bool
-        Replace an existing labelry model (or an empty directory). Anything else that is in
-        the way is never touched.
+        Replace an existing labelry model (or an empty directory). Any other file or directory at
+        the path is never touched.
 
     Raises
     ------
     ModelError
-        If something is in the way, the content cannot be stored, or writing fails. What was
-        at `path` before is still there, whole.
+        If another file is at the path, the content cannot be stored, or writing fails. The former
+        content of `path` is then unchanged.
 
     Examples
     --------
@@ -168,8 +168,8 @@ def save(
 def load(path: str | os.PathLike[str], *, verify: bool = True) -> ModelFile:
     """Map a model directory into memory.
 
-    With ``verify=False`` the arrays' data are not read, which makes the call immediate however
-    large the model is; everything else is checked all the same.
+    With ``verify=False`` the data of the arrays are not read, so the call takes the same short time
+    for a model of any size. Everything else is checked as usual.
 
     Raises
     ------
@@ -199,10 +199,10 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> ModelFile:
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Describe a model without reading its arrays, state or label names.
+    """Return a description of a model, without reading its arrays, state or label names.
 
-    Files must be there in full length; their content is not checked (`load` does that). "training"
-    is there where it was recorded: see `read_training`; or ``{"damaged": why}``.
+    The files must exist in full length; their content is not checked (`load` does that). The entry
+    "training" holds the result of `read_training` if there is a record, or ``{"damaged": why}``.
     """
     header, size = read_stable(path, _read_header)
     arrays = {
@@ -219,10 +219,10 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_training(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return what the training of a model took, or None where it was not recorded.
+    """Return the time and memory that training took, or None if they were not recorded.
 
-    "seconds" in all, "peak_bytes" of memory, and "phases": a list of "name", "times", "seconds"
-    and "rise_bytes", by how much the phase raised the peak.
+    The entries are "seconds", "peak_bytes" of memory, and "phases": a list of "name", "times",
+    "seconds" and "rise_bytes", the bytes by which the phase raised the peak.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def read_training(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> None:
     """Raise the ModelError that `save` would meet at `path`; call it before long work.
 
-    Nothing is written. It looks at what is in the way and at the permission to write there.
+    Nothing is written. It checks whether another file is at the path, and the permission to write.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -272,7 +272,7 @@ def _plain_names(label_names: Sequence[Any] | NDArray[Any]) -> list[str] | list[
 
 
 def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """`array` as safetensors wants it: little-endian and C-contiguous, copied only if it is not."""
+    """Return an array in the form of safetensors: little-endian and in C order."""
     array = np.asarray(array)
     if array.dtype.name not in DTYPES.values():
         allowed = ", ".join(DTYPES.values())
@@ -283,12 +283,12 @@ def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _checksums(arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[int]]:
-    """CRC-32 of each piece of each array."""
+    """Return the CRC-32 of each piece of each array."""
     pieces = {}
     for name, array in arrays.items():
         data = array.reshape(-1).view(np.uint8)
         pieces[name] = [(data[i : i + _PIECE],) for i in range(0, len(data), _PIECE)]
-    # A small model is checked before threads would have started.
+    # Checking a small model takes less time than starting threads.
     n_jobs = parallel.cpu_count() if sum(a.nbytes for a in arrays.values()) > _PIECE else 1
     tasks = (piece for name in pieces for piece in pieces[name])
     found = iter(parallel.run(zlib.crc32, tasks, n_jobs))
@@ -335,7 +335,7 @@ def _read_header(directory: Path) -> tuple[dict[str, Any], int]:
 
 
 def _find_problem(header: dict[str, Any]) -> str | None:
-    """Say what is wrong with a header of right checksum; only a hand-made one has something."""
+    """Return the fault of a header whose checksum is right, if any: only forged ones have one."""
 
     def has(value: object, **kinds: Any) -> bool:
         return isinstance(value, dict) and all(isinstance(value.get(k), kinds[k]) for k in kinds)
@@ -363,7 +363,7 @@ def _find_problem(header: dict[str, Any]) -> str | None:
 
 def _is_shape(values: list[Any]) -> bool:
     in_range = all(type(value) is int and 0 <= value < 2**63 for value in values)
-    # numpy has at most 64 dimensions, and limits an empty array as if its zeros were ones.
+    # numpy allows at most 64 dimensions, and bounds an empty array as if its zeros were ones.
     return in_range and len(values) <= 64 and math.prod(v or 1 for v in values) < 2**59
 
 
@@ -438,7 +438,7 @@ def _map_arrays(path: Path, header: dict[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _layout_entry(said: dict[str, Any], begin: int) -> dict[str, Any]:
-    """Return what a safetensors header says of an array that begins at `begin`."""
+    """Return the entry in a safetensors header for an array that begins at `begin`."""
     code = next(code for code, dtype in DTYPES.items() if dtype == said["dtype"])
     offsets = [begin, begin + _array_bytes(said)]
     return {"dtype": code, "shape": said["shape"], "data_offsets": offsets}

@@ -1,15 +1,14 @@
-"""A directory that is replaced whole or not at all, and read whole while others replace it.
+"""Replace a directory whole or not at all, and read one whole while others replace it.
 
 Files are written to a hidden sibling directory (``.NAME.labelry-tmp-*``) and synced. Then one
 rename puts it in place. To replace another, the two directories are exchanged in one step (Linux
-``renameat2``) and the old one, now under the hidden name, is deleted. Where the system cannot
-exchange, the old one first moves to ``.NAME.labelry-old``; a crash before the new one has its place
-leaves only that, so readers take it when the path itself is missing, and the next writer moves it
-back before anything else.
+``renameat2``) and the old one, now under the hidden name, is deleted. If the system cannot exchange
+names, the old one is first moved to ``.NAME.labelry-old``. A crash before the new one is in place
+leaves only that directory. Readers then take it, and the next writer first moves it back.
 
-A writer holds a lock (``flock``) on its hidden directory, which ends with the process: a hidden
-directory without lock is what a crash left, and the next writer to that path deletes it. The
-parent directory is locked while names change, so that writers of one path take turns. Writing
+A writer holds a lock (``flock``) on its hidden directory; the lock ends with the process. So a
+hidden directory without a lock was left by a crash, and the next writer to that path deletes it.
+The parent directory is locked while names change, so that writers of one path take turns. Writing
 needs a POSIX system; reading does not.
 """
 
@@ -30,11 +29,11 @@ from labelry.errors import ModelError
 from labelry.storage.sealed import reason
 
 T = TypeVar("T")
-Check = Callable[[Path], None]  # raises unless what is there may be replaced
+Check = Callable[[Path], None]  # raises an error unless the path may be replaced
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a new file, and see it on the disk."""
+    """Write a new file, and wait until it is on the disk."""
     with open(path, "xb") as file:
         file.write(content)
         file.flush()
@@ -42,7 +41,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """See what was written to a file or directory on the disk."""
+    """Wait until the content of a file or directory is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -54,7 +53,7 @@ def sync(path: Path) -> None:
 
 
 def read_stable(path: str | os.PathLike[str], read: Callable[[Path], T]) -> T:
-    """`read` the model directory; again if another took its place meanwhile."""
+    """Return ``read(directory)`` of a model; read again if the model was replaced meanwhile."""
     while True:
         located = _locate(path)
         try:
@@ -73,7 +72,7 @@ def read_stable(path: str | os.PathLike[str], read: Callable[[Path], T]) -> T:
 def _locate(path: str | os.PathLike[str]) -> tuple[Path, tuple[int, ...]]:
     """Return the directory to read, and an identity that changes when another replaces it."""
     target = Path(os.path.realpath(path))
-    # The path twice: a save may put the new model there while we look for the old one.
+    # The path is tried twice: a save may put the new model there while we look for the old one.
     for directory in (Path(path), backup(target), Path(path)):
         try:
             found = directory.stat()
@@ -88,13 +87,13 @@ def _locate(path: str | os.PathLike[str]) -> tuple[Path, tuple[int, ...]]:
 
 
 def backup(target: Path) -> Path:
-    """Where what was at `target` may be after a crash."""
+    """Return the path where the old content of `target` may be after a crash."""
     return target.parent / f".{target.name}.labelry-old"
 
 
 @contextmanager
 def staged(target: Path, check: Check) -> Iterator[Path]:
-    """Make a hidden directory beside `target`; whatever has that name at the end is deleted."""
+    """Make a hidden directory beside `target`, and delete what has its name at the end."""
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}.labelry-tmp-"
     staging = target.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
@@ -115,7 +114,8 @@ def staged(target: Path, check: Check) -> Iterator[Path]:
 def locked(directory: Path, *, wait: bool = True) -> Iterator[bool | None]:
     """Hold the lock of a directory.
 
-    Yields False if another has it; None on a filesystem (some network ones) without such locks.
+    Yields False if another process has it; None on a filesystem without such locks, as some network
+    filesystems are.
     """
     import fcntl  # Windows has none, and can still load models
 
@@ -134,14 +134,14 @@ def locked(directory: Path, *, wait: bool = True) -> Iterator[bool | None]:
 
 
 def _remove_abandoned(staging: Path) -> None:
-    # Its owner may be deleting it, or be another user: either is no reason not to save.
+    # An error must not prevent the save: the owner may be deleting it, or be another user.
     with suppress(OSError), locked(staging, wait=False) as held:
         if held:
             shutil.rmtree(staging, ignore_errors=True)
 
 
 def _recover(target: Path) -> None:
-    """Finish what a crashed `_swap` left; call it with the parent locked."""
+    """Repair what a crashed `_swap` left; call it with the parent locked."""
     if not backup(target).exists():
         return
     if target.exists():
@@ -171,7 +171,7 @@ def _exchange(a: Path, b: Path) -> bool:
 
 
 def _swap(staging: Path, target: Path) -> None:
-    """As `_exchange`, in steps that `_recover` and `_locate` can make good after a crash."""
+    """Exchange two names in steps; `_recover` and `_locate` repair them after a crash."""
     os.rename(target, backup(target))
     try:
         os.rename(staging, target)

@@ -1,4 +1,4 @@
-"""JSON that carries its checksum, and arrays that are mapped: how files of ours are read.
+"""Read labelry's own files: JSON with a checksum, and mapped arrays.
 
 Checksums are CRC-32, which finds accidental damage at several GB/s; they are no protection
 against someone who changes a file on purpose. A sealed file must be, byte for byte, what `seal`
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from labelry.errors import ModelError
 
-MOST_HEADER = 1 << 28  # bytes of a header; other files say in it how large they are
+MOST_HEADER = 1 << 28  # most bytes of a header, which states the sizes of the other files
 
 DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"}
 DTYPES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
@@ -27,7 +27,7 @@ DTYPES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
 
 
 def encode_json(value: object, what: str) -> bytes:
-    """Strict JSON in ASCII, items on lines of their own; the same value gives the same bytes."""
+    """Return strict JSON in ASCII, one item a line; the same value gives the same bytes."""
     try:
         _check_keys(value)
         text = json.dumps(value, allow_nan=False, separators=(",\n", ": "))
@@ -49,17 +49,17 @@ def _check_keys(value: object) -> None:
 
 
 def seal(header: dict[str, Any]) -> bytes:
-    """Encode a header with, last, its checksum; `read_sealed` gives it back."""
+    """Return the JSON of a header, with its checksum as the last item; see `read_sealed`."""
     return encode_json(header | {"crc32": zlib.crc32(encode_json(header, "a header"))}, "a header")
 
 
 def read_sealed(file: Path, format: str, version: int, kind: str) -> dict[str, Any]:
-    """Return what `seal` wrote, for a `format` of at most this `version`.
+    """Read a header that `seal` wrote, for a `format` of at most this `version`.
 
     Raises
     ------
     ModelError
-        Says that the directory of the file is not `kind`, of a newer format, or damaged.
+        If the directory of the file is not `kind`, is of a newer format, or is damaged.
     """
     directory = file.parent
     try:
@@ -87,7 +87,7 @@ def read_sealed(file: Path, format: str, version: int, kind: str) -> dict[str, A
 
 
 def plain_size(file: Path, most: int | None = None) -> int:
-    """Size of a file, if it is one: a link could lead out of the directory, a pipe never end."""
+    """Return the size of a plain file; refuse links (they may leave the directory) and pipes."""
     found = file.lstat()
     if not stat.S_ISREG(found.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no file"
@@ -107,7 +107,7 @@ def decode_json(raw: bytes, path: Path) -> Any:
 
 
 def map_file(path: Path) -> mmap.mmap:
-    """Map a file into memory; what is written to the memory never reaches the file."""
+    """Map a file into memory; changes of the memory never reach the file."""
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
@@ -131,5 +131,5 @@ def decode_layout(raw: bytes, path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, without the path that it may name."""
+    """Return the message of an error, without the path that it may name."""
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)

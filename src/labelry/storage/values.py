@@ -1,4 +1,4 @@
-"""Fitted values to and from plain data, by what their fields declare.
+"""Convert fitted values to plain data and back, by the declarations of their fields.
 
 A fitted value is a frozen dataclass or a named tuple. Its annotations say what each field holds:
 
@@ -8,7 +8,7 @@ A fitted value is a frozen dataclass or a named tuple. Its annotations say what 
 
 `pack` turns a value into JSON and named arrays. `unpack` reads it back and refuses what does not
 fit: another type, another shape, an index that is out of range. So no class has saving code of its
-own. One with an invariant that is more than that has a method ``check_stored(check)``.
+own. A class with a further invariant has a method ``check_stored(check)``.
 
 Sizes are names, such as ``"n_labels"`` or ``"n_rows + 1"``. The first field that has a name binds
 it; all others have to agree. A nested value takes over ``n_features`` and ``n_labels``, and what
@@ -45,9 +45,9 @@ from labelry.errors import ModelError
 NamedArrays = dict[str, NDArray[Any]]
 
 _KIND = "is"  # key that says what a JSON object stands for
-_ALSO = {(int, float), (list, tuple)}  # of what type JSON is, and what it stands for too
+_ALSO = {(int, float), (list, tuple)}  # a JSON value of the first type may be of the second
 _CSR = ("data", "indices", "indptr")
-_MUCH = 1 << 26  # bytes of text, above which it is asked whether there is so much memory
+_MUCH = 1 << 26  # bytes of text from which on the memory is checked first; not tuned
 _SIZE = re.compile(r"(\w+)(?: \+ (\d+))?")
 _SHARED = ("n_features", "n_labels")  # sizes that a nested value has in common with the outer one
 
@@ -73,10 +73,10 @@ class AtLeast(NamedTuple):
 
 
 class Sizes:
-    """What sizes of a nested value are called outside of it; None: they have nothing in common.
+    """The names that sizes of a nested value have outside of it; None: no common name.
 
-    ``Annotated[Neighbours, Sizes(n_features="embedding_dim")]``: the features of the neighbours are
-    the dimensions of the embedding.
+    For example, in ``Annotated[Neighbours, Sizes(n_features="embedding_dim")]`` the features of the
+    neighbours are the dimensions of the embedding.
     """
 
     def __init__(self, **names: str | int | None) -> None:
@@ -87,7 +87,7 @@ class Sizes:
 
 
 def pack(value: Any, name: str, arrays: NamedArrays) -> Any:
-    """Return plain JSON for `value`; its arrays are put into `arrays` under `name`."""
+    """Return plain JSON for `value`, and put its arrays into `arrays` under `name`."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -113,14 +113,14 @@ def pack(value: Any, name: str, arrays: NamedArrays) -> Any:
         }
         return {_KIND: type(value).__name__} | parts
     if isinstance(value, list | tuple):
-        if all(type(item) is str for item in value):  # one leaf: a vocabulary may be long
+        if all(type(item) is str for item in value):  # one leaf, because a vocabulary may be long
             return list(value)
         return [pack(item, f"{name}.{i}", arrays) for i, item in enumerate(value)]
     raise ModelError(f"cannot save {name}: a {type(value).__name__} is not plain data")
 
 
 def _has_fields(value: Any) -> bool:
-    """Return whether this is a dataclass or a named tuple, or a value of one."""
+    """Return whether `value` is a dataclass or a named tuple, or an instance of one."""
     return dataclasses.is_dataclass(value) or hasattr(value, "_fields")
 
 
@@ -141,17 +141,17 @@ def unpack(
 ) -> Any:
     """Return the value of type `hint` that `pack` turned into JSON and arrays.
 
-    `sizes` are those that are known; what is found is added. A ValueError (or a TypeError, or a
-    LookupError) where something does not fit.
+    `sizes` holds the known sizes, and gets the sizes that are found. Raises a ValueError, TypeError
+    or LookupError if the data does not fit the type.
     """
     return _Reader(arrays, check).read(_options(hint), value, name, sizes)
 
 
 def unpack_plain(value: Any, name: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return what `pack` wrote, where no type says what it should be.
+    """Return the value that `pack` wrote, without a type to check it against.
 
-    Tuples, named tuples and data classes come back as lists. Read only files of this process or of
-    one before it: little is checked.
+    Tuples, named tuples and dataclasses come back as lists. Use it only for files that labelry
+    wrote for itself, because little is checked.
     """
     if isinstance(value, list):
         return [unpack_plain(item, f"{name}.{i}", arrays) for i, item in enumerate(value)]
@@ -172,7 +172,7 @@ def unpack_plain(value: Any, name: str, arrays: Mapping[str, NDArray[Any]]) -> A
 
 
 class _Option(NamedTuple):
-    """One type that a value may have; a union has several."""
+    """One of the types that a value may have."""
 
     kind: Any  # a class, or Literal
     arguments: tuple[Any, ...] = ()  # of list[...], Literal[...], and so on
@@ -184,7 +184,7 @@ class _Option(NamedTuple):
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtypes that an array may have; "strings" for texts."""
+        """Return the dtypes that an array may have; "strings" stands for texts."""
         if self.kind is not np.ndarray:
             return ()
         (scalar,) = get_args(self.arguments[1])
@@ -194,7 +194,7 @@ class _Option(NamedTuple):
             return ("strings",)
         if isinstance(scalar, type) and issubclass(scalar, np.generic):
             return (np.dtype(scalar).name,)
-        return (*INTEGERS, "strings", "float32", "float64", "bool")  # of any kind
+        return (*INTEGERS, "strings", "float32", "float64", "bool")  # any dtype
 
     def takes(self, value: Any) -> bool:
         """Return whether plain data is of this type."""
@@ -228,7 +228,7 @@ def _fields(cls: Any) -> dict[str, Options]:
 
 
 class _Reader:
-    """Reads values of one file."""
+    """Reads the values of one file."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], check: StoredCheck) -> None:
         self.arrays = arrays
@@ -326,7 +326,7 @@ class _Reader:
         for size in (n_rows, n_columns):
             self.check.whole(f"{name}.shape", size)
         _check_array_shape(option, (n_rows, n_columns), name, sizes)
-        # Before scipy looks at them: a shape that is not theirs may cost any memory.
+        # Checked before scipy sees them: a forged shape could take any amount of memory.
         self.check.array(f"{name}.data", data, data.size)
         self.check.pointers(f"{name}.indptr", indptr, n_rows, data.size)
         self.check.indices(f"{name}.indices", indices, data.size, n_columns)
@@ -335,7 +335,7 @@ class _Reader:
     def _check_numbers(
         self, options: Options, value: Any, name: str, sizes: dict[str, int]
     ) -> None:
-        """Check the numbers of an array that point into another one."""
+        """Check the numbers of an array that are indices or pointers into another one."""
         if not isinstance(value, np.ndarray):
             return
         dtype = value.dtype.name
@@ -355,7 +355,7 @@ class _Reader:
 def _check_array_shape(
     option: _Option, shape: tuple[int, ...], name: str, sizes: dict[str, int]
 ) -> None:
-    """Compare a shape with the declared one; names of sizes that are new are bound."""
+    """Compare a shape with the declared one, and bind the names of new sizes."""
     declared = option.shape
     if not declared:
         raise TypeError(f"{name} is declared without a shape")
@@ -371,7 +371,7 @@ def _check_array_shape(
 
 
 def _bind(name: str, size: int, where: str, sizes: dict[str, int]) -> None:
-    """Note a size, or refuse it where it is known to be another."""
+    """Store a size under its name; raise a ValueError if the name has another size."""
     if size < 0 or sizes.setdefault(name, size) != size:
         raise ValueError(f"{where} must fit {name}, {sizes.get(name, 0)}; got {size}")
 
@@ -395,12 +395,12 @@ def _shortened_repr(value: Any) -> str:
 
 
 def text_array(values: list[Any], dtype: str) -> NDArray[Any]:
-    """Return an array of texts, or of texts and None; a file may not say how wide it is."""
+    """Return an array of texts, or of texts and None."""
     if dtype not in ("U", "O"):
         raise ModelError(f"the model holds strings of dtype {dtype!r}; expected U or O")
     if not isinstance(values, list) or not all(v is None or type(v) is str for v in values):
         raise ModelError("the model holds strings that are no texts")
-    if dtype == "U":  # one long text makes all entries as wide
+    if dtype == "U":  # a single long text makes all entries as wide
         size = 4 * len(values) * max((len(str(value)) for value in values), default=0)
         if size > _MUCH:
             memory.require(size, f"an array of {len(values):,} texts", "train with lists of labels")

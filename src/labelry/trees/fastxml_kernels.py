@@ -14,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from labelry.arrays import F32, F64, I8, I32, I64, Ints
+from labelry.arrays import F32, F64, I8, I32, Ints
+from labelry.linalg.kernels import Csr, local_columns
 from labelry.linalg.l1_logistic import l1_logistic
 
 _MOST_ROUNDS = 100  # most rounds of ranking and choosing sides; a few dozen are usual
@@ -55,7 +56,7 @@ def split_node(
         return none
     x_ptr, x_local, features = local_columns(x_indptr, x_indices, rows, x_slot)
     columns = _by_column(x_ptr, x_local, x_indptr, x_data, rows, features.size)
-    w, margins = _separator(*columns, side, n_right, C)
+    w, margins = _separator(columns, side, n_right, C)
     right = margins > 0.0
     n_left = int(rows.size - np.count_nonzero(right))
     if n_left == 0 or n_left == rows.size:
@@ -63,33 +64,6 @@ def split_node(
     rows[:] = np.concatenate((rows[~right], rows[right]))
     kept = np.flatnonzero(w[: features.size])
     return n_left, features[kept], w[kept].astype(np.float32), np.float32(w[-1])
-
-
-@njit(nogil=True, cache=True)
-def local_columns(indptr: Ints, indices: Ints, rows: I32, slot: I32) -> tuple[I64, I32, I32]:
-    """Number the columns of some rows of a CSR matrix from 0, as they occur.
-
-    Returns the pointers and new indices of the rows, and the old number of each column.
-    """
-    ptr = np.zeros(rows.size + 1, dtype=np.int64)
-    for t in range(rows.size):
-        ptr[t + 1] = ptr[t] + indptr[rows[t] + 1] - indptr[rows[t]]
-    local = np.empty(ptr[-1], dtype=np.int32)
-    columns = np.empty(min(ptr[-1], slot.size), dtype=np.int32)
-    n_columns = 0
-    for t in range(rows.size):
-        start = indptr[rows[t]]
-        for p in range(ptr[t], ptr[t + 1]):
-            j = indices[start + p - ptr[t]]
-            if slot[j] < 0:
-                slot[j] = n_columns
-                columns[n_columns] = j
-                n_columns += 1
-            local[p] = slot[j]
-    columns = columns[:n_columns].copy()
-    for j in columns:
-        slot[j] = -1
-    return ptr, local, columns
 
 
 @njit(nogil=True, cache=True)
@@ -134,10 +108,8 @@ def rank_sides(ptr: Ints, labels: Ints, ideal: F64, side: I8, gain: F64) -> None
 
 
 @njit(nogil=True, cache=True)
-def _by_column(
-    ptr: Ints, local: I32, indptr: Ints, data: F32, rows: I32, n_columns: int
-) -> tuple[I64, I32, F32]:
-    """Return the local rows by column, with a last column of ones: the constant feature."""
+def _by_column(ptr: Ints, local: I32, indptr: Ints, data: F32, rows: I32, n_columns: int) -> Csr:
+    """Return the columns of the local rows, and a last column of ones: the constant feature."""
     starts = np.zeros(n_columns + 2, dtype=np.int64)
     for j in local:
         starts[j + 1] += 1
@@ -154,19 +126,17 @@ def _by_column(
             members[q] = t
             values[q] = data[indptr[rows[t]] + p - ptr[t]]
         members[starts[n_columns] + t] = t
-    return starts, members, values
+    return Csr(starts, members, values)
 
 
 @njit(nogil=True, cache=True)
-def _separator(
-    ptr: Ints, members: I32, values: F32, side: I8, n_right: int, C: float
-) -> tuple[F64, F64]:
+def _separator(columns: Csr, side: I8, n_right: int, C: float) -> tuple[F64, F64]:
     """Return the sparse separator of the two sides, and the margin of each row."""
     signs, costs = np.empty(side.size, dtype=np.int8), np.empty(side.size)
     for i in range(side.size):
         signs[i] = 1 if side[i] == 1 else -1
         # C_delta gives both sides equal weight, so that the smaller one is not ignored.
         costs[i] = C * side.size / (n_right if side[i] == 1 else side.size - n_right)
-    w, margins = np.zeros(ptr.size - 1), np.zeros(side.size)
-    l1_logistic(ptr, members, values, signs, costs, _TOLERANCE, _NEWTON_STEPS, _SWEEPS, w, margins)
+    w, margins = np.zeros(columns.indptr.size - 1), np.zeros(side.size)
+    l1_logistic(columns, signs, costs, _TOLERANCE, _NEWTON_STEPS, _SWEEPS, w, margins)
     return w, margins

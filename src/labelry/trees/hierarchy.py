@@ -71,7 +71,8 @@ def hierarchy_tree(
     label_of = np.full(len(ids), -1)
     place = np.array([ids.get(name, -1) for name in names], dtype=np.int64)
     label_of[place[place >= 0]] = np.flatnonzero(place >= 0)
-    parent, child = _distinct(pairs).T
+    _, first = np.unique(pairs, axis=0, return_index=True)
+    parent, child = pairs[np.sort(first)].T  # each edge once, in order of appearance
     _check_acyclic(parent, child, node_names)
     if not joint:
         _, first = np.unique(child, return_index=True)
@@ -80,12 +81,6 @@ def hierarchy_tree(
     tree_parent, node = _unfold(parent, child, len(ids))
     label = np.where(node >= 0, label_of[node] if len(ids) else -1, -1)
     return _labelled(tree_parent, label, np.flatnonzero(place < 0), len(names))
-
-
-def _distinct(pairs: I64) -> I64:
-    """Return the pairs without repetitions, in the order of their first appearance."""
-    _, first = np.unique(pairs, axis=0, return_index=True)
-    return pairs[np.sort(first)]
 
 
 def _children(parent: I64, child: I64, n: int) -> tuple[I64, I64]:

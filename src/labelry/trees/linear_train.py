@@ -31,6 +31,7 @@ from labelry.arrays import F32, I32, Bools, Ints
 from labelry.linalg import dual_descent
 from labelry.linalg.block_descent import Group, train_by_blocks
 from labelry.linalg.dual_descent import LaneProblem, Loss, block_bounds, descend_blocks, new_sweeps
+from labelry.linalg.kernels import local_columns
 from labelry.linalg.lanes import LANES, aligned_lanes
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import spans, stream
@@ -393,25 +394,12 @@ def gather_rows(
     indptr: Ints, indices: Ints, data: F32, n_features: int, rows: I32
 ) -> tuple[Ints, I32, F32, I32]:
     """Return CSR arrays of some rows with renumbered features, and the old number of each."""
-    bounds = np.zeros(rows.size + 1, dtype=indptr.dtype)
-    for r, i in enumerate(rows):
-        bounds[r + 1] = bounds[r] + (indptr[i + 1] - indptr[i])
-    out_indices = np.empty(bounds[-1], dtype=np.int32)
-    out_data = np.empty(bounds[-1], dtype=np.float32)
-    features = np.empty(min(n_features, bounds[-1]), dtype=np.int32)
-    number = np.zeros(n_features, dtype=np.int32)  # 1 + the new number of a feature
-    n, at = np.int32(0), 0
-    for i in rows:
-        for p in range(indptr[i], indptr[i + 1]):
-            f = indices[p]
-            if number[f] == 0:
-                features[n] = f
-                n += np.int32(1)
-                number[f] = n
-            out_indices[at] = number[f] - 1
-            out_data[at] = data[p]
-            at += 1
-    return bounds, out_indices, out_data, features[:n]
+    slot = np.full(n_features, -1, dtype=np.int32)
+    ptr, local, features = local_columns(indptr, indices, rows, slot)
+    values = np.empty(local.size, dtype=np.float32)
+    for t in range(rows.size):
+        values[ptr[t] : ptr[t + 1]] = data[indptr[rows[t]] : indptr[rows[t] + 1]]
+    return ptr, local, values, features
 
 
 @njit(nogil=True, cache=True)
@@ -487,19 +475,5 @@ def _with_room(values: NDArray[Any], n: int, size: int) -> NDArray[Any]:
 @njit(nogil=True, cache=True)
 def large_weights(W: F32, prune: np.float32, features: I32, children: I32) -> Entries:
     """Return feature, child and weight where ``abs(W[:-1, : len(children)]) > prune``."""
-    n = 0
-    for f in range(features.size):
-        for lane in range(children.size):
-            n += abs(W[f, lane]) > prune
-    feature = np.empty(n, dtype=np.int32)
-    child = np.empty(n, dtype=np.int32)
-    weight = np.empty(n, dtype=np.float32)
-    at = 0
-    for f in range(features.size):
-        for lane in range(children.size):
-            if abs(W[f, lane]) > prune:
-                feature[at] = features[f]
-                child[at] = children[lane]
-                weight[at] = W[f, lane]
-                at += 1
-    return feature, child, weight
+    f, lane = np.nonzero(np.abs(W[:-1, : children.size]) > prune)
+    return features[f], children[lane], W.reshape(-1)[f * LANES + lane]

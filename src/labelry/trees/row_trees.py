@@ -94,7 +94,9 @@ def cluster_tree(
     >>> a == b != c == d
     True
     """
-    V = _weighted(scaled_rows(X), weights)
+    # k-means maximises the sum over clusters of |sum of its rows|, so that length is weight.
+    V, scale = scaled_rows(X), weights.astype(np.float32)[:, None]
+    V = csr_array(V.multiply(scale)) if issparse(V) else V * scale
     whole = Sets(np.arange(len(weights), dtype=np.int32), np.array([0, len(weights)]))
     sets, nodes = _larger_than(max_leaf_size, whole, np.zeros(1, dtype=np.int32))
     left = np.full(1, -1, dtype=np.int32)
@@ -118,15 +120,6 @@ def cluster_tree(
     separator = csr_array(place @ vstack(separators, format="csr"))  # leaves have none
     root, bias = np.zeros(1, dtype=np.int32), np.zeros(len(left), dtype=np.float32)
     return RowForest(root, left, separator, bias)
-
-
-def _weighted(V: Matrix, weights: NDArray[np.floating]) -> Matrix:
-    """Return rows of unit length times their weights."""
-    # k-means maximises the sum over clusters of |sum of its rows|, so that length is weight.
-    scale = weights.astype(np.float32)
-    if not issparse(V):
-        return V * scale[:, None]
-    return csr_array((V.data * np.repeat(scale, np.diff(V.indptr)), V.indices, V.indptr), V.shape)
 
 
 def _larger_than(size: int, sets: Sets, nodes: I32) -> tuple[Sets, I32]:
