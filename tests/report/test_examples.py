@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 import labelry
 from labelry.data.dataset import Dataset
 from labelry.data.labels import indicator
-from labelry.report.examples import PER_KIND, Example, examples, marked, strong
+from labelry.report.examples import PER_KIND, Example, examples, marked, strong_features
 from labelry.report.measures import Ranked, rank
 from labelry.tagging.explanation import Explanation
 
@@ -107,6 +107,6 @@ def test_a_text_without_such_words_is_left_as_it_is(text: str) -> None:
 
 
 def test_features_that_hardly_count_are_not_told() -> None:
-    found = strong(why([("a", 2.0), ("b", 0.1)], [("c", -0.01), ("d", -1.0)]))
+    found = strong_features(why([("a", 2.0), ("b", 0.1)], [("c", -0.01), ("d", -1.0)]))
     assert found == ([("a", 2.0)], [("d", -1.0)])
-    assert strong(why([], [])) == ([], [])
+    assert strong_features(why([], [])) == ([], [])

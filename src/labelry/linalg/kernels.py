@@ -36,7 +36,7 @@ def csr_parts(A: csr_array) -> Csr:
 
 @njit(nogil=True, cache=True)
 def points_inside(indptr: Ints, indices: Ints, n_columns: int) -> bool:
-    """Return whether indptr rises from 0 to ``len(indices)``, and indices are from 0 to n_columns - 1."""
+    """Return whether indptr rises from 0 to ``len(indices)``, and all indices are columns."""
     if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(indices):
         return False
     for i in range(len(indptr) - 1):

@@ -401,7 +401,7 @@ class StreamedRows(Rows):
         whole = None if weights[0] is None else np.concatenate(weights)
         return Rows(stacked(X), stacked(Y), weights=whole, n_jobs=self.n_jobs, known=self.known)
 
-    def keep(self, rows: StreamedRows) -> StreamedRows:
+    def write_rows(self, rows: StreamedRows) -> StreamedRows:
         """Write rows that were made from these to a temporary file, and return them."""
         return KeptRows(rows)
 
@@ -525,10 +525,10 @@ class MappedRows(DerivedRows):
 
     def kept(self) -> Rows:
         held = self.held()
-        return self.keep(self) if held is self and not self.n_workers else held
+        return self.write_rows(self) if held is self and not self.n_workers else held
 
-    def keep(self, rows: StreamedRows) -> StreamedRows:
-        return self._source.keep(rows)
+    def write_rows(self, rows: StreamedRows) -> StreamedRows:
+        return self._source.write_rows(rows)
 
 
 class KeptRows(DerivedRows):

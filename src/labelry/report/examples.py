@@ -79,8 +79,8 @@ def _explained_example(
     )
 
 
-def strong(explanation: Explanation) -> tuple[list[Weighed], list[Weighed]]:
-    """Return the features for and against that are not faint beside the strongest."""
+def strong_features(explanation: Explanation) -> tuple[list[Weighed], list[Weighed]]:
+    """Return the features for and against a label that are not weak beside the strongest."""
     sides = explanation.supporting, explanation.opposing
     least = _FAINT * max((abs(value) for side in sides for _, value in side), default=0.0)
     found = [[pair for pair in side if abs(pair[1]) > least] for side in sides]

@@ -16,7 +16,7 @@ from labelry.memory import human
 from labelry.metrics.ranking import BIN_NAMES, frequency_bins
 from labelry.progress import phase
 from labelry.report import figures
-from labelry.report.examples import Example, examples, marked, strong
+from labelry.report.examples import Example, examples, marked, strong_features
 from labelry.report.label_map import LabelMap, label_map
 from labelry.report.map_figure import map_figure
 from labelry.report.markup import Content, Element, add, element, isolated, shortened, table
@@ -63,7 +63,7 @@ def headline(subject: Subject) -> list[Content]:
         (
             what,
             f"{values[name]:.1f} %",
-            f"{name}: {_between(intervals[name])}" if name in intervals else name,
+            f"{name}: {_interval_text(intervals[name])}" if name in intervals else name,
         )
         for what, name in shown.items()
         if not math.isnan(values.get(name, math.nan))
@@ -83,7 +83,12 @@ def accuracy(subject: Subject) -> list[Content]:
         f"In percent. Intervals: {CONFIDENCE} % by the bootstrap over rows, {RESAMPLES:,} samples.",
         ["Measure", "Value", "Interval", ""],
         [
-            [name, _percent(values[name], 2), _between(both), figures.bar_mark(values[name] / 100)]
+            [
+                name,
+                _percent(values[name], 2),
+                _interval_text(both),
+                figures.bar_mark(values[name] / 100),
+            ]
             for name, both in intervals.items()
         ],
         numbers=(1, 2),
@@ -305,7 +310,7 @@ def _words(subject: Subject, why: Explanation) -> Element:
     said = element("p", class_="small quiet")
     if not (why.supporting or why.opposing):
         return add(said, "No feature of this row speaks for the first label, or against it.")
-    for what, side in zip(("For ", " Against "), strong(why), strict=True):
+    for what, side in zip(("For ", " Against "), strong_features(why), strict=True):
         if side:
             add(said, what, element("b", isolated(str(why.label), 40)), ": ")
             words = (f"{_feature(subject, f)} {_signed(value)}" for f, value in side)
@@ -362,7 +367,7 @@ def _quiet(text: str) -> Element:
     return element("p", text, class_="quiet")
 
 
-def _between(interval: tuple[float, float]) -> str:
+def _interval_text(interval: tuple[float, float]) -> str:
     return f"{interval[0]:.1f} – {interval[1]:.1f}"
 
 

@@ -42,7 +42,14 @@ from labelry._version import __version__
 from labelry.errors import ModelError
 from labelry.linalg import parallel
 from labelry.progress import current_record
-from labelry.storage.replacing import backup, place, read_stable, staged, sync, write_synced
+from labelry.storage.replacing import (
+    backup_path,
+    put_in_place,
+    read_stable,
+    staged,
+    sync,
+    write_synced,
+)
 from labelry.storage.sealed import (
     DTYPES,
     MOST_HEADER,
@@ -160,7 +167,7 @@ def save(
             if (record := current_record()) is not None:
                 write_synced(staging / TRAINING, encode_json(record.as_dict(), TRAINING))
             _write_files(staging, header, contents, stored)
-            place(staging, target, check)
+            put_in_place(staging, target, check)
     except (OSError, SafetensorError, UnicodeEncodeError) as error:
         raise ModelError(f"cannot save the model to {target}: {reason(error)}") from error
 
@@ -253,7 +260,7 @@ def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> None
     try:
         _check_free(target, force)
         if not target.exists():
-            _check_free(backup(target), force)
+            _check_free(backup_path(target), force)
         parent = next(parent for parent in target.parents if parent.exists())
     except OSError as error:
         raise ModelError(f"cannot save the model to {target}: {reason(error)}") from error

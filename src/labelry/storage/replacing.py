@@ -73,7 +73,7 @@ def _locate(path: str | os.PathLike[str]) -> tuple[Path, tuple[int, ...]]:
     """Return the directory to read, and an identity that changes when another replaces it."""
     target = Path(os.path.realpath(path))
     # The path is tried twice: a save may put the new model there while we look for the old one.
-    for directory in (Path(path), backup(target), Path(path)):
+    for directory in (Path(path), backup_path(target), Path(path)):
         try:
             found = directory.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -86,14 +86,14 @@ def _locate(path: str | os.PathLike[str]) -> tuple[Path, tuple[int, ...]]:
     raise ModelError(f"there is no model at {path}: the path does not exist")
 
 
-def backup(target: Path) -> Path:
+def backup_path(target: Path) -> Path:
     """Return the path where the old content of `target` may be after a crash."""
     return target.parent / f".{target.name}.labelry-old"
 
 
 @contextmanager
 def staged(target: Path, check: Check) -> Iterator[Path]:
-    """Make a hidden directory beside `target`, and delete what has its name at the end."""
+    """Yield a new hidden directory beside `target`; at the end what has its name is deleted."""
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}.labelry-tmp-"
     staging = target.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
@@ -142,15 +142,15 @@ def _remove_abandoned(staging: Path) -> None:
 
 def _recover(target: Path) -> None:
     """Repair what a crashed `_swap` left; call it with the parent locked."""
-    if not backup(target).exists():
+    if not backup_path(target).exists():
         return
     if target.exists():
-        shutil.rmtree(backup(target))
+        shutil.rmtree(backup_path(target))
     else:
-        os.rename(backup(target), target)
+        os.rename(backup_path(target), target)
 
 
-def place(staging: Path, target: Path, check: Check) -> None:
+def put_in_place(staging: Path, target: Path, check: Check) -> None:
     """Give the finished directory its name; an old model takes the name of `staging`."""
     with locked(target.parent):
         _recover(target)
@@ -172,10 +172,10 @@ def _exchange(a: Path, b: Path) -> bool:
 
 def _swap(staging: Path, target: Path) -> None:
     """Exchange two names in steps; `_recover` and `_locate` repair them after a crash."""
-    os.rename(target, backup(target))
+    os.rename(target, backup_path(target))
     try:
         os.rename(staging, target)
     except OSError:
-        os.rename(backup(target), target)
+        os.rename(backup_path(target), target)
         raise
-    os.rename(backup(target), staging)
+    os.rename(backup_path(target), staging)

@@ -177,7 +177,7 @@ def _grow_levels(
 
 
 def _joint(tree: Tree, V: Matrix, copies: int, n_jobs: int) -> Tree:
-    """Return the tree with more leaves: each label also in the bottom clusters nearest to it."""
+    """Return the tree with further leaves of each label, in the bottom clusters nearest to it."""
     parent, leaves = tree.parent, tree.leaves().nodes
     clusters, own = np.unique(parent[leaves], return_inverse=True)  # own: of each label
     if len(clusters) < 2:

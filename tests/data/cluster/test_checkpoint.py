@@ -59,8 +59,8 @@ class StoppingRows(ShardedRows):
     def map_blocks(self, function: Callable[[Block], Any]) -> Any:
         return self._pass_over(self.blocks, function)
 
-    def keep(self, rows: StreamedRows) -> StreamedRows:
-        kept = super().keep(rows)
+    def write_rows(self, rows: StreamedRows) -> StreamedRows:
+        kept = super().write_rows(rows)
         kept.map_blocks = partial(self._pass_over, kept.blocks)
         return kept
 

@@ -88,8 +88,8 @@ class CheckpointedRows(DerivedRows):
     def n_workers(self) -> int:  # type: ignore[override]
         return self._source.n_workers
 
-    def keep(self, rows: StreamedRows) -> StreamedRows:
-        return CheckpointedRows(self._source.keep(rows), self._journal)
+    def write_rows(self, rows: StreamedRows) -> StreamedRows:
+        return CheckpointedRows(self._source.write_rows(rows), self._journal)
 
     def blocks(self) -> Iterator[Block]:
         return self._source.blocks()
