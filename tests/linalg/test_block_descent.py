@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def test_blocks_do_not_depend_on_how_rows_come() -> None:
         assert_array_equal(np.vstack([B.toarray() for _, B in found]), T.toarray())
 
 
-@pytest.mark.parametrize("loss", dual_descent.LOSSES)
+@pytest.mark.parametrize("loss", get_args(dual_descent.MarginLoss))
 @pytest.mark.parametrize(("memory", "n_jobs"), [(1, 1), (1 << 20, 2)])
 def test_the_same_weights_as_in_memory(loss, memory: int, n_jobs: int) -> None:
     """One group at a time, or both side by side."""

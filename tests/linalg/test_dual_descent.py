@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -83,7 +85,7 @@ def test_where_blocks_begin() -> None:
     assert block_bounds(np.zeros(1, dtype=np.int32), 0, 4).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("loss", dual_descent.LOSSES)
+@pytest.mark.parametrize("loss", get_args(dual_descent.MarginLoss))
 def test_blocks_lead_to_the_same_optimum(loss, monkeypatch: pytest.MonkeyPatch) -> None:
     X, signs, energy = problem()
     found = []

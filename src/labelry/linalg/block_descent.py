@@ -23,7 +23,7 @@ from labelry.linalg import dual_descent
 from labelry.linalg.dual_descent import (
     NO_END,
     LaneProblem,
-    Loss,
+    MarginLoss,
     Sweeps,
     add_start,
     block_bounds,
@@ -54,7 +54,7 @@ def train_by_blocks(
     groups: Sequence[Group],
     n_features: int,
     *,
-    loss: Loss,
+    loss: MarginLoss,
     C: float,
     tolerance: float,
     max_sweeps: int,
@@ -128,7 +128,7 @@ class _SideBySide:
         groups: Sequence[Group],
         n_features: int,
         sizes: list[int],
-        loss: Loss,
+        loss: MarginLoss,
         options: tuple[float, float],
         sweeps: Sequence[Sweeps],
     ) -> None:

@@ -31,9 +31,7 @@ from labelry.arrays import F32, F64, I8, I32, I64, Ints
 from labelry.linalg.lanes import LANES, add_scaled
 from labelry.linalg.prefetch import LINE, prefetch
 
-Loss = Literal["squared_hinge", "logistic"]
-
-LOSSES: tuple[Loss, ...] = ("squared_hinge", "logistic")
+MarginLoss = Literal["squared_hinge", "logistic"]
 
 BLOCK = 1 << 22  # nonzeros and rows of a block, which takes 32 MiB; not tuned
 _ROUNDS_LEFT, _VISITS, _MOST, _LAST = range(4)  # places in `Sweeps.counts`
@@ -191,7 +189,7 @@ def go_on(sweeps: Sweeps) -> bool:
 
 
 def train_lanes(
-    loss: Loss,
+    loss: MarginLoss,
     problem: LaneProblem,
     max_sweeps: int,
     seed: int,
@@ -231,7 +229,7 @@ def descend_blocks(
         more = go_on(sweeps)
 
 
-def starting_alpha(loss: Loss, n_rows: int, C: float) -> NDArray[Any]:
+def starting_alpha(loss: MarginLoss, n_rows: int, C: float) -> NDArray[Any]:
     """Return the dual variables (n_rows, LANES) that a descent begins with."""
     if loss == "squared_hinge":
         return np.zeros((n_rows, LANES), dtype=np.float32)

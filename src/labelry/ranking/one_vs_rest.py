@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from labelry import memory
 from labelry.arrays import F32, I32, Ints
-from labelry.linalg.dual_descent import LaneProblem, Loss, row_energies, train_lanes
+from labelry.linalg.dual_descent import LaneProblem, MarginLoss, row_energies, train_lanes
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix, product, scaled_rows
 from labelry.linalg.parallel import stream
@@ -26,7 +26,7 @@ from labelry.ranking.ranker import Ranker
 class OneVsRestSettings(Settings):
     """How to train one linear classifier per label."""
 
-    loss: Loss = param(
+    loss: MarginLoss = param(
         default="squared_hinge",
         help='"logistic" gives probabilities. "squared_hinge" gives margins, where 0 is the '
         "boundary, and is about twice as fast.",

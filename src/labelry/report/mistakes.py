@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry.arrays import I64
 from labelry.metrics.labelwise import LabelCounts
 from labelry.metrics.matching import Matched
-
-Ints = NDArray[np.int64]
 
 FEWEST_ROWS = 5  # rows that a label needs to be listed as best or worst; not tuned
 
@@ -99,7 +98,7 @@ def extremes(
     worst = np.lexsort((-true, f1))
     worst = worst[~np.isin(worst, best)][:n]
 
-    def scores(places: Ints) -> list[LabelScore]:
+    def scores(places: I64) -> list[LabelScore]:
         columns = (labels, true, both / np.maximum(predicted, 1), both / true, f1)
         return [
             LabelScore(*row) for row in zip(*(c[places].tolist() for c in columns), strict=True)

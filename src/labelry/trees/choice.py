@@ -18,6 +18,12 @@ from labelry.trees.structure import Tree
 TreeLearner = Literal["rembrandt", "confusion", "random"]
 TreeChoice: TypeAlias = TreeLearner | Tree | Edges
 
+TREE_HELP = (  # of the parameter `tree`
+    'The grouping of labels. "rembrandt" clusters a label embedding. "confusion" (Algorithm 2) '
+    "clusters labels that one-vs-rest classifiers confuse on held-out rows, and trains these "
+    'classifiers for it. "random" is for comparison. A `Tree` or a taxonomy, which is a list of '
+    "(parent, child), is used as it is."
+)
 _EMBEDDING_DIM = 100  # dimensions of the label vectors that "rembrandt" clusters; not tuned
 _BALANCE = 10.0  # largest ratio of the sizes of sibling sets; see docs/trees.md, "Which tree"
 _N_CONFUSED = 5  # best labels of a row that count as confused; see docs/trees.md, "Which tree"

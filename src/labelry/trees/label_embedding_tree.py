@@ -17,7 +17,7 @@ from labelry.embeddings.violations import Paths, TreeViolations
 from labelry.linalg.rows import Rows
 from labelry.parameters import param, settings
 from labelry.storage.values import AtLeast, Sizes
-from labelry.trees.choice import TreeChoice, TreeSearchSettings, choose_tree
+from labelry.trees.choice import TREE_HELP, TreeChoice, TreeSearchSettings, choose_tree
 from labelry.trees.search import beam_search_vectors
 from labelry.trees.structure import Tree
 
@@ -28,13 +28,7 @@ _SHARPNESS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # candidates; held-out rows choose
 class LabelEmbeddingTreeSettings(JointSettings, TreeSearchSettings):
     """How to find a tree of labels, embed its nodes and search it."""
 
-    tree: TreeChoice = param(
-        default="rembrandt",
-        help='The grouping of labels. "rembrandt" clusters a label embedding. "confusion" '
-        "(Algorithm 2) clusters labels that one-vs-rest classifiers confuse on held-out rows, and "
-        'trains these classifiers for it. "random" is for comparison. A `Tree` or a taxonomy, '
-        "which is a list of (parent, child), is used as it is.",
-    )
+    tree: TreeChoice = param(default="rembrandt", help=TREE_HELP)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from labelry.linalg.rows import Rows, in_memory
 from labelry.metrics import precision_at_k
 from labelry.parameters import OneOf, param, settings
 from labelry.ranking.hold_out import validation_split
-from labelry.trees.choice import TreeChoice, TreeSearchSettings, choose_tree
+from labelry.trees.choice import TREE_HELP, TreeChoice, TreeSearchSettings, choose_tree
 from labelry.trees.node_predictors import NodePredictors, column_scaling, scaled
 from labelry.trees.search import NodeLink, beam_search
 from labelry.trees.structure import Tree
@@ -43,10 +43,7 @@ class LabelTreeSettings(TreeSearchSettings):
 
     tree: TreeChoice = param(
         default="rembrandt",
-        help='The grouping of labels. "rembrandt" clusters a label embedding. "confusion" '
-        "(Algorithm 2) clusters labels that a one-vs-rest classifier confuses on held-out rows, "
-        'and has to train that classifier. "random" is for comparison. A `Tree` or a taxonomy, '
-        "which is a list of (parent, child), is used as it is.",
+        help=TREE_HELP,
         tune=OneOf(("rembrandt", "confusion")),
     )
     training: NodeTraining = param(

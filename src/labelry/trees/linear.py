@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, hstack, issparse
 from labelry.arrays import F32, I32, Bools, Ints
 from labelry.checks import StoredCheck
 from labelry.errors import ParameterError
-from labelry.linalg.dual_descent import Loss
+from labelry.linalg.dual_descent import MarginLoss
 from labelry.linalg.matrices import Matrix, main_rows, scaled_rows
 from labelry.linalg.parallel import run, stream
 from labelry.linalg.rows import Block, Rows
@@ -91,7 +91,7 @@ class LinearTreeSettings(Settings):
         help="Most further places of a label in the tree, in clusters about as close to it as its "
         "own. More tolerate more search errors, and take more time and memory. For one tree.",
     )
-    loss: Loss = param(
+    loss: MarginLoss = param(
         default="squared_hinge",
         help="The loss of the classifiers. The first is quicker, and usually more accurate.",
     )

@@ -30,7 +30,13 @@ from scipy.sparse import csr_array, issparse
 from labelry.arrays import F32, I32, Bools, Ints
 from labelry.linalg import dual_descent
 from labelry.linalg.block_descent import Group, train_by_blocks
-from labelry.linalg.dual_descent import LaneProblem, Loss, block_bounds, descend_blocks, new_sweeps
+from labelry.linalg.dual_descent import (
+    LaneProblem,
+    MarginLoss,
+    block_bounds,
+    descend_blocks,
+    new_sweeps,
+)
 from labelry.linalg.kernels import local_columns
 from labelry.linalg.lanes import LANES, aligned_lanes
 from labelry.linalg.matrices import Matrix
@@ -66,7 +72,7 @@ class Training(NamedTuple):
     of at most `prune` are dropped and the others rounded to one byte; with 0 they stay exact.
     """
 
-    loss: Loss = "squared_hinge"
+    loss: MarginLoss = "squared_hinge"
     C: float = 1.25
     prune: float = 0.1
     tolerance: float = 0.1  # projected gradient at which a classifier is done

@@ -13,7 +13,7 @@ from numba import njit
 from scipy.sparse import csr_array, issparse
 
 from labelry.arrays import F32, I32, Ints
-from labelry.linalg.dual_descent import LaneProblem, Loss, train_lanes
+from labelry.linalg.dual_descent import LaneProblem, MarginLoss, train_lanes
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix, product
 from labelry.linalg.parallel import run, spans, stream
@@ -176,7 +176,7 @@ class NodeTrainer:
         tree: Tree,
         *,
         all_rows: bool = False,
-        loss: Loss = "squared_hinge",
+        loss: MarginLoss = "squared_hinge",
         C: float = 1.0,
         tolerance: float = 0.02,
         max_sweeps: int = 100,
