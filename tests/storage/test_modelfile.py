@@ -689,7 +689,7 @@ def test_disk_full_at_every_sync(
     assert value_of(modelfile.load(path)) == 2
 
 
-@pytest.mark.parametrize("function", ["save_file", "write", "_checksums", "place"])
+@pytest.mark.parametrize("function", ["save_file", "write_synced", "_checksums", "put_in_place"])
 @pytest.mark.parametrize(
     "error", [SafetensorError("no space"), PermissionError(errno.EACCES, "no space")]
 )
