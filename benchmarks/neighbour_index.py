@@ -34,10 +34,7 @@ Effort = tuple[str, Search]
 
 def exact(points: np.ndarray, jobs: int) -> Iterator[Effort]:
     decoder = Neighbours(points, None, csr_array((len(points), 1)), K)
-    yield (
-        "exact",
-        lambda Q: np.concatenate([near for _, near, _ in decoder.nearest(Q, jobs)]),
-    )
+    yield ("exact", lambda Q: np.concatenate([near for _, near, _ in decoder.nearest(Q, jobs)]))
 
 
 def lists(points: np.ndarray, jobs: int) -> Iterator[Effort]:

@@ -23,14 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from labelry import (
-    PCA,
-    PLST,
-    CompressedSensing,
-    Dataset,
-    OneVsRest,
-    Rembrandt,
-)
+from labelry import PCA, PLST, CompressedSensing, Dataset, OneVsRest, Rembrandt
 from labelry.data import read
 from labelry.embeddings.comparisons import plst
 from labelry.embeddings.rembrandt import rembrandt

@@ -133,10 +133,7 @@ def main() -> None:
     start = time.perf_counter()
     ridge = Ridge(rows, method="cg", tolerance=arguments.tolerance)
     embedding = rembrandt(
-        ridge,
-        arguments.dim,
-        regularization=arguments.regularization,
-        rng=np.random.default_rng(0),
+        ridge, arguments.dim, regularization=arguments.regularization, rng=np.random.default_rng(0)
     )
     seconds = time.perf_counter() - start
     print(

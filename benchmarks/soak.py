@@ -330,12 +330,7 @@ def bodies(texts: list[str]) -> list[bytes]:
 
 
 async def talk(
-    port: int,
-    wanted: list[bytes],
-    number: int,
-    counts: Counter,
-    losses: list[Loss],
-    end: float,
+    port: int, wanted: list[bytes], number: int, counts: Counter, losses: list[Loss], end: float
 ) -> None:
     """Ask until the end; now and then leave without an answer, or begin what is not ended."""
     client = Client(port)

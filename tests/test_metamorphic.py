@@ -111,14 +111,8 @@ FEATURES: Table = {
     "fastxml": _COORDINATES,
     "moments": _POWER,
 }
-ROWS_TWICE: Table = {
-    **ROWS,
-    "moments": _STARTS,
-}
-UNUSED_FEATURE: Table = {
-    **dict.fromkeys(("leml", "local-leml"), _FACTORS),
-    "moments": _STARTS,
-}
+ROWS_TWICE: Table = {**ROWS, "moments": _STARTS}
+UNUSED_FEATURE: Table = {**dict.fromkeys(("leml", "local-leml"), _FACTORS), "moments": _STARTS}
 DENSE: Table = {
     "label-tree": Weaker(None, "dense columns are standardised, sparse rows only scaled"),
     **dict.fromkeys(
@@ -130,10 +124,7 @@ DENSE: Table = {
 }
 THREADS: Table = {**dict.fromkeys(("leml", "local-leml"), _ROUNDS), "moments": _POWER}
 WEIGHTS: Table = {"cca": Weaker(3e-4, "rare labels are divided by their small variance")}
-SCALE: Table = {
-    **dict.fromkeys(("leml", "local-leml"), _ROUNDS),
-    "fastxml": _COORDINATES,
-}
+SCALE: Table = {**dict.fromkeys(("leml", "local-leml"), _ROUNDS), "fastxml": _COORDINATES}
 
 # Neighbours: copies of a row are as many, and rounding may exchange the last of fewer.
 EVERYONE: Mapping[str, Any] = {"n_neighbors": 2 * N_TRAIN}

@@ -13,11 +13,7 @@ class DataError(LabelryError, ValueError):
     """Input that cannot be read: names the file, the line, what was found and what was expected."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        path: str | Path | None = None,
-        line: int | None = None,
+        self, message: str, *, path: str | Path | None = None, line: int | None = None
     ) -> None:
         path = "standard input" if str(path) == "-" else path
         where = "" if path is None else f"{path}:{line}: " if line is not None else f"{path}: "

@@ -151,10 +151,7 @@ def test_interrupted_while_reading(folder: Path, command: list[str]) -> None:
             "labelry.estimators.base.LabelRanker._fit",
             ["train", "rows.jsonl", "--out", "new", "--system", "knn"],
         ),
-        (
-            "labelry.estimators.base.LabelRanker._fit",
-            ["embed", "rows.jsonl", "--out", "v.npy"],
-        ),
+        ("labelry.estimators.base.LabelRanker._fit", ["embed", "rows.jsonl", "--out", "v.npy"]),
         (
             "labelry.evaluation.tuning.tune",
             ["tune", "rows.jsonl", "--system", "knn", "--out", "new"],

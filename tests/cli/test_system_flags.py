@@ -50,10 +50,7 @@ def test_every_parameter_is_a_flag_with_its_help(system: str) -> None:
 @pytest.mark.parametrize("system", EVERY)
 @pytest.mark.parametrize("text", ["nan", "-inf", "1e308", "9" * 400, str(10**21)])
 def test_absurd_numbers_are_refused_in_one_sentence(
-    system: str,
-    text: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    system: str, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for parameter in parameters_of_system(system).values():
         if {int, float}.isdisjoint(parameter.kinds):

@@ -18,11 +18,7 @@ from sklearn.datasets import load_svmlight_file
 
 from labelry.data import parse_kernels, sparse_text
 from labelry.data.dataset import Dataset
-from labelry.data.sparse_text import (
-    read_sparse_text,
-    read_sparse_text_blocks,
-    write_sparse_text,
-)
+from labelry.data.sparse_text import read_sparse_text, read_sparse_text_blocks, write_sparse_text
 from labelry.errors import DataError
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)

@@ -43,10 +43,7 @@ def test_learns_planted_labels(system, decoder: str) -> None:
 
 def test_all_dimensions_equal_plain_ridge() -> None:
     model = Rembrandt(
-        embedding_dim=30,
-        decoder="least-squares",
-        regressor_regularization=0.1,
-        normalize=False,
+        embedding_dim=30, decoder="least-squares", regressor_regularization=0.1, normalize=False
     ).fit(X, Y)
     ridge = Ridge(Rows(X, Y)).solve(np.eye(30, dtype=np.float32), 0.1)
     assert_allclose(model.score_all(X), ridge(X), atol=1e-4)

@@ -8,12 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.sparse import csr_array, random_array
 
-from labelry.embeddings.sleec_embedding import (
-    neighbour_gram,
-    regress,
-    subtract_inner_products,
-    svp,
-)
+from labelry.embeddings.sleec_embedding import neighbour_gram, regress, subtract_inner_products, svp
 
 
 def random_labels(n: int = 80, c: int = 40, seed: int = 0) -> csr_array:

@@ -131,13 +131,7 @@ def test_threads_and_repeats_give_the_same_model(system: type[JointEmbedding]) -
 @pytest.mark.parametrize("system", ALL)
 @pytest.mark.parametrize(
     "Y",
-    [
-        np.zeros((6, 3)),
-        np.ones((6, 3)),
-        np.ones((6, 1)),
-        np.eye(6, 4),
-        np.eye(6, 50),
-    ],
+    [np.zeros((6, 3)), np.ones((6, 3)), np.ones((6, 1)), np.eye(6, 4), np.eye(6, 50)],
     ids=["no labels", "all labels", "one label", "rows without labels", "labels without rows"],
 )
 def test_odd_labels(system: type[JointEmbedding], Y: np.ndarray) -> None:

@@ -90,10 +90,7 @@ def test_more_rows_than_memory_holds_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "available", lambda: 1 << 20)
-    bombs = {
-        "fasttext": b"\n" * 100_000,
-        "svmlight": b"1 1:1\n" * 100_000,
-    }
+    bombs = {"fasttext": b"\n" * 100_000, "svmlight": b"1 1:1\n" * 100_000}
     for format, content in bombs.items():
         (tmp_path / "bomb").write_bytes(lzma.compress(content))
         with pytest.raises(MemoryBudgetError, match=r"bomb needs more than the 1\.0 MiB"):

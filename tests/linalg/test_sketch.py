@@ -9,12 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
 
-from labelry.linalg.sketch import (
-    estimated_trace,
-    leading_vectors,
-    orthonormalize,
-    randomized_eigh,
-)
+from labelry.linalg.sketch import estimated_trace, leading_vectors, orthonormalize, randomized_eigh
 
 
 def decaying(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -44,8 +39,7 @@ def test_orthonormalize_survives_bad_conditioning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "rank"),
-    [([0, 1, 1, 0], 2), ([0, 0, 0, 0], 1), ([0, 1, 2, 3], 4)],
+    ("columns", "rank"), [([0, 1, 1, 0], 2), ([0, 0, 0, 0], 1), ([0, 1, 2, 3], 4)]
 )
 def test_orthonormalize_reveals_the_rank(columns: list[int], rank: int) -> None:
     A = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)[:, columns]

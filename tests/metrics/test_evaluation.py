@@ -14,11 +14,7 @@ from labelry.metrics import Evaluation
 
 def evaluate(data, spans, **options):
     evaluation = Evaluation(
-        train_counts=data.train_counts,
-        n_train=1000,
-        threshold=0.45,
-        probabilities=True,
-        **options,
+        train_counts=data.train_counts, n_train=1000, threshold=0.45, probabilities=True, **options
     )
     for start, stop in spans:
         rows = slice(start, stop)

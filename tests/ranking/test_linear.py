@@ -19,11 +19,9 @@ BIAS = RNG.standard_normal(50).astype(np.float32)
 @pytest.mark.parametrize("link", ["identity", "softmax", "sigmoid"])
 def test_topk_are_the_largest_scores(link: str, n_jobs: int) -> None:
     logits = Z @ COEF + BIAS
-    expected = {
-        "identity": lambda S: S,
-        "softmax": lambda S: softmax(S, axis=1),
-        "sigmoid": expit,
-    }[link](logits)
+    expected = {"identity": lambda S: S, "softmax": lambda S: softmax(S, axis=1), "sigmoid": expit}[
+        link
+    ](logits)
     decoder = LinearDecoder(COEF, BIAS, link)
     assert_allclose(decoder.scores(Z), expected, rtol=1e-5, atol=1e-6)
     labels, scores = decoder.topk(Z, 3, n_jobs)

@@ -229,9 +229,7 @@ def test_likely_labels_are_the_best_of_the_cell() -> None:
             assert set(loss.likely[row]) == set(expected)
 
 
-def test_cells_partition_the_rows_and_keep_clouds_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cells_partition_the_rows_and_keep_clouds_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logistic, "_CELL_ROWS", 20)
     Z, y = clouds()
     cells = logistic._cells(Z, 1, rng())

@@ -10,10 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, random_array
 
 from labelry.linalg.matrices import scaled_rows
-from labelry.ranking.neighbours import (
-    fit_neighbours,
-    plain_neighbours,
-)
+from labelry.ranking.neighbours import fit_neighbours, plain_neighbours
 
 Z = np.random.default_rng(0).standard_normal((60, 6)).astype(np.float32)
 Y = random_array((60, 25), density=0.1, rng=1, format="csr", dtype=np.float32)

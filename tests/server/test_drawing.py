@@ -131,8 +131,7 @@ def test_what_cannot_be_drawn(
 
 
 @pytest.mark.parametrize(
-    ("script", "why"),
-    [("exit 3", "ended with 3"), ("echo other", "with the map of b'other'")],
+    ("script", "why"), [("exit 3", "ended with 3"), ("echo other", "with the map of b'other'")]
 )
 def test_a_process_that_fails_is_told(
     tmp_path: Path,

@@ -37,9 +37,7 @@ def written() -> Iterator[tuple[logging.Logger, Clock, list[str]]]:
     log.propagate = True
 
 
-def test_a_flood_is_cut_off_and_counted(
-    written: tuple[logging.Logger, Clock, list[str]],
-) -> None:
+def test_a_flood_is_cut_off_and_counted(written: tuple[logging.Logger, Clock, list[str]]) -> None:
     log, clock, lines = written
     for i in range(1234):
         log.warning("client %d is wrong", i)

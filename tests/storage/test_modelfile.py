@@ -129,12 +129,7 @@ def test_what_is_saved_is_loaded(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "m"
         modelfile.save(
-            path,
-            system="s",
-            parameters=state,
-            state=state,
-            arrays=arrays,
-            label_names=label_names,
+            path, system="s", parameters=state, state=state, arrays=arrays, label_names=label_names
         )
         model = modelfile.load(path)
         assert (model.system, model.version) == ("s", __version__)

@@ -14,11 +14,7 @@ from labelry.linalg.kernels import local_columns
 from labelry.metrics import ndcg_at_k
 from labelry.storage import modelfile
 from labelry.trees.fastxml import grow_row_tree, label_shares, training_rows
-from labelry.trees.fastxml_kernels import (
-    choose_sides,
-    rank_sides,
-    split_node,
-)
+from labelry.trees.fastxml_kernels import choose_sides, rank_sides, split_node
 
 # Nine blocks on the diagonal: label j is on the rows that have features 3j, 3j+1, 3j+2.
 CHECKERBOARD_X = csr_array(np.kron(np.eye(9), np.ones((12, 3))), dtype=np.float32)

@@ -72,6 +72,5 @@ def test_side_by_side() -> None:
         assert joint.first_child[root + 1] - joint.first_child[root] == tree.first_child[1] - 1
         assert joint.n_leaves_below[root] == 7
         assert_array_equal(
-            np.sort(joint.depth[leaves])[[0, -1]],
-            [2, 1 + max(t.depth.max() for t in trees)],
+            np.sort(joint.depth[leaves])[[0, -1]], [2, 1 + max(t.depth.max() for t in trees)]
         )

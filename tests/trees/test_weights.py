@@ -12,13 +12,7 @@ from labelry.errors import MemoryBudgetError
 from labelry.storage.values import pack, unpack
 from labelry.trees import random_tree
 from labelry.trees.train import reach
-from labelry.trees.weights import (
-    NodeWeights,
-    as_csr,
-    chunk_features,
-    empty_weights,
-    score_children,
-)
+from labelry.trees.weights import NodeWeights, as_csr, chunk_features, empty_weights, score_children
 
 
 def problem(n: int = 60, d: int = 200, c: int = 12) -> tuple[csr_array, csr_array]:

@@ -94,5 +94,5 @@ def _random_lines() -> Iterator[str]:
         own = [f"w{rng.randrange(_WORDS)}" for _ in range(6)]
         for _ in range(_DOCUMENTS):
             words = rng.sample(own, 3) + [f"w{rng.randrange(_WORDS)}" for _ in range(3)]
-            labels = [f"l{label}", f"l{rng.randrange(_LABELS)}"]
+            labels = sorted({f"l{label}", f"l{rng.randrange(_LABELS)}"})
             yield formats.dumps({"text": " ".join(words), "labels": labels}) + "\n"

@@ -47,14 +47,7 @@ from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Known, Rows
 from labelry.metrics.matching import match
 from labelry.parameters import Settings, param, parameters_of, settings, with_section
-from labelry.ranking.ranker import (
-    Embeds,
-    Explains,
-    HasLabelVectors,
-    Ranker,
-    ScoresAll,
-    supports,
-)
+from labelry.ranking.ranker import Embeds, Explains, HasLabelVectors, Ranker, ScoresAll, supports
 from labelry.storage import modelfile
 from labelry.storage.values import NamedArrays, pack, unpack
 from labelry.tagging.explanation import Explanation, explanation
@@ -80,14 +73,7 @@ _EXAMPLE = """
     ['a', 'b', 'c', 'd']
     """
 # Errors that come up while a model is read whose parts do not fit together
-_MISFITS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+_MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @settings
@@ -441,11 +427,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(param,))
 def estimator(
-    system: str,
-    fit_function: Callable[..., Ranker],
-    *,
-    by_passes: bool = True,
-    example: str = "",
+    system: str, fit_function: Callable[..., Ranker], *, by_passes: bool = True, example: str = ""
 ) -> Callable[[type[R]], type[R]]:
     """Return a class decorator that makes a shell around a fit function.
 

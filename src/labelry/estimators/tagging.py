@@ -174,12 +174,7 @@ class Tagger(Growing, TaggerSettings):
     """
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        names: Mapping[Any, str] | None = None,
-        groups: Any = None,
+        self, X: Any, y: Any = None, *, names: Mapping[Any, str] | None = None, groups: Any = None
     ) -> Self:
         """Learn to tag.
 

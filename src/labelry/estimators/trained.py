@@ -81,11 +81,7 @@ class Trained:
         return int(found[0])
 
     def grown(
-        self,
-        fitted: Ranker,
-        new: NDArray[Any],
-        names: Sequence[str],
-        Y: csr_array | None = None,
+        self, fitted: Ranker, new: NDArray[Any], names: Sequence[str], Y: csr_array | None = None
     ) -> Trained:
         """Return what to keep of a fitted value with `new` labels, their names, and rows Y.
 

@@ -53,13 +53,7 @@ def even_cuts(sets: Sets, n_parts: I64) -> I64:
 
 
 def split_sets(
-    V: Matrix,
-    sets: Sets,
-    n_parts: I64,
-    *,
-    balance: float,
-    rng: np.random.Generator,
-    n_jobs: int,
+    V: Matrix, sets: Sets, n_parts: I64, *, balance: float, rng: np.random.Generator, n_jobs: int
 ) -> Sets:
     """Cut set s into ``n_parts[s]`` sets of similar vectors, which take its place.
 

@@ -209,12 +209,7 @@ def train_lanes(
 
 @njit(nogil=True, cache=True)
 def descend_blocks(
-    sweeps: Sweeps,
-    bounds: I64,
-    hinge: bool,
-    problem: LaneProblem,
-    alpha: NDArray[Any],
-    W: F32,
+    sweeps: Sweeps, bounds: I64, hinge: bool, problem: LaneProblem, alpha: NDArray[Any], W: F32
 ) -> None:
     """Descend to the end, from `starting_alpha`, over the blocks that begin at `bounds`."""
     if not hinge:
@@ -267,13 +262,7 @@ def shuffle(order: Ints, state: np.uint64) -> np.uint64:
 
 @njit(nogil=True, cache=True)
 def hinge_sweeps(
-    problem: LaneProblem,
-    alpha: F32,
-    order: I32,
-    W: F32,
-    n_active: int,
-    state: np.uint64,
-    most: int,
+    problem: LaneProblem, alpha: F32, order: I32, W: F32, n_active: int, state: np.uint64, most: int
 ) -> tuple[int, np.uint64, int, int]:
     """Sweep over the first `n_active` rows of `order`, until all rest or `most` were visited.
 
@@ -321,13 +310,7 @@ def hinge_sweeps(
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _hinge_steps(
-    i: int,
-    signs: I8,
-    alpha: F32,
-    margin: F32,
-    slack: np.float32,
-    inverse: np.float32,
-    step: F32,
+    i: int, signs: I8, alpha: F32, margin: F32, slack: np.float32, inverse: np.float32, step: F32
 ) -> np.float32:
     """Solve the dual in the variable of row i, for all lanes; return the largest violation.
 
@@ -381,13 +364,7 @@ def add_start(problem: LaneProblem, alpha: F64, W: F32) -> None:
 
 @njit(nogil=True, cache=True)
 def logistic_sweeps(
-    problem: LaneProblem,
-    alpha: F64,
-    order: I32,
-    W: F32,
-    n_active: int,
-    state: np.uint64,
-    most: int,
+    problem: LaneProblem, alpha: F64, order: I32, W: F32, n_active: int, state: np.uint64, most: int
 ) -> tuple[int, np.uint64, int, int]:
     """Do the same as `hinge_sweeps` for the logistic loss; all rows rest, or none."""
     indptr, indices, data, signs, energy, C, tolerance = problem

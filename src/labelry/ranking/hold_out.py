@@ -67,7 +67,8 @@ def validation_split(
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> validation_split(6, 2, rng, groups=np.array([0, 0, 0, 1, 0, 1])).held_out.tolist()
+    >>> split = validation_split(6, 2, rng, groups=np.array([0, 0, 0, 1, 0, 1]))
+    >>> sorted(split.held_out.tolist())
     [3, 5]
     """
     if groups is not None:
@@ -91,7 +92,7 @@ def folds(
     --------
     >>> splits = folds(5, 3, np.random.default_rng(0), groups=np.array([4, 4, 7, 9, 7]))
     >>> [split.held_out.tolist() for split in splits]
-    [[3], [0, 1], [2, 4]]
+    [[2, 4], [3], [0, 1]]
     """
     group = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
     n_groups = int(group.max(initial=-1)) + 1

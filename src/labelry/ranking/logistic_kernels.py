@@ -155,14 +155,7 @@ def pair_scores(F: F32, W: F32, bounds: Ints, labels: Ints, S: F32, row0: int, r
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def pair_gradient(
-    F: F32,
-    S: F32,
-    rows: Ints,
-    order: Ints,
-    starts: Ints,
-    G: F32,
-    first: int,
-    last: int,
+    F: F32, S: F32, rows: Ints, order: Ints, starts: Ints, G: F32, first: int, last: int
 ) -> None:
     """Set ``G[t] = sum of S[p] * F[rows[p]]`` over pairs p of label t in ``first <= t < last``.
 

@@ -234,12 +234,7 @@ def _rounded_down(values: F64) -> F32:
 
 @njit(nogil=True, cache=True)
 def _add_leaves(
-    candidates: Ints,
-    F: F32,
-    trees: tuple[I32, I32, F32, I32, I32],
-    out: F32,
-    row0: int,
-    row1: int,
+    candidates: Ints, F: F32, trees: tuple[I32, I32, F32, I32, I32], out: F32, row0: int, row1: int
 ) -> None:
     """Add the leaves of each tree; a tree goes through all candidates of a row before the next."""
     roots, feature, threshold, left, right = trees

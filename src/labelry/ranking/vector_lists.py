@@ -89,14 +89,7 @@ def _inner(A: F32, i: int, B: F32, j: int) -> np.float32:
 
 @njit(nogil=True, cache=True)
 def search_lists(
-    queries: F32,
-    points: F32,
-    bounds: I64,
-    probes: I32,
-    near: I32,
-    inner: F32,
-    row0: int,
-    row1: int,
+    queries: F32, points: F32, bounds: I64, probes: I32, near: I32, inner: F32, row0: int, row1: int
 ) -> None:
     """Find the largest of ``queries[i] @ points[lists probes[i]].T`` for each row, best first."""
     for i in range(row0, row1):

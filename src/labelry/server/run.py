@@ -46,11 +46,7 @@ _TERMINAL = {signal.SIGINT, signal.SIGHUP}
 
 
 def serve(
-    settings: ServerSettings,
-    host: str,
-    port: int,
-    workers: int,
-    ready: Callable[[str, bool], None],
+    settings: ServerSettings, host: str, port: int, workers: int, ready: Callable[[str, bool], None]
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP, then finish the open requests.
 

@@ -24,12 +24,7 @@ from labelry.ranking.contributions import Contributions
 from labelry.ranking.evidence import as_probabilities, best_candidates, known_of_labels
 from labelry.ranking.hold_out import FEW_LOST, HeldOut, few_of_groups, hold_out
 from labelry.ranking.lexical import label_names
-from labelry.ranking.objectives import (
-    ObjectiveSettings,
-    f1_threshold,
-    label_weights,
-    weighted,
-)
+from labelry.ranking.objectives import ObjectiveSettings, f1_threshold, label_weights, weighted
 from labelry.ranking.ranker import Ranker
 from labelry.ranking.rerank import Kind, Reranker, fit_reranker
 from labelry.ranking.zero_shot import ZeroShotReranker, fit_with_zero_shot, mean_with_zero_shot

@@ -14,10 +14,7 @@ from labelry.linalg.rows import Rows
 from labelry.parameters import Settings, param, settings
 from labelry.ranking.objectives import OBJECTIVE_HELP, Objective, ObjectiveSettings
 from labelry.tagging.blend import BlendModel, BlendSettings, fit_blend
-from labelry.tagging.calibrated_trees import (
-    CalibratedTrees,
-    fit_calibrated_trees,
-)
+from labelry.tagging.calibrated_trees import CalibratedTrees, fit_calibrated_trees
 from labelry.tagging.time_budget import Choice, as_seconds, budget_problem, choose
 from labelry.trees.linear import FEW_LABELS
 
@@ -54,10 +51,7 @@ class TaggerSettings(Settings):
 
 
 def fit_tagger(
-    rows: Rows,
-    settings: TaggerSettings,
-    rng: np.random.Generator,
-    start: float | None = None,
+    rows: Rows, settings: TaggerSettings, rng: np.random.Generator, start: float | None = None
 ) -> CalibratedTrees | BlendModel:
     """Fit the quality that was asked for, or what the budget allows.
 

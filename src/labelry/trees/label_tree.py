@@ -42,9 +42,7 @@ class LabelTreeSettings(TreeSearchSettings):
     """How to find a tree of labels, train its predictors and search it."""
 
     tree: TreeChoice = param(
-        default="rembrandt",
-        help=TREE_HELP,
-        tune=OneOf(("rembrandt", "confusion")),
+        default="rembrandt", help=TREE_HELP, tune=OneOf(("rembrandt", "confusion"))
     )
     training: NodeTraining = param(
         default="tree-loss",

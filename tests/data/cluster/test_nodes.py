@@ -89,11 +89,7 @@ def test_a_cluster_learns_the_same(
     ("system", "settings"), [("linear-tree", {"depth": 2}), ("sleec", {"n_clusters": 4})]
 )
 def test_rows_are_worked_on_by_the_workers(
-    shards: Shards,
-    client: Client,
-    system: str,
-    settings: dict,
-    monkeypatch: pytest.MonkeyPatch,
+    shards: Shards, client: Client, system: str, settings: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("this should have been done by a worker")
