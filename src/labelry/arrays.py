@@ -13,3 +13,4 @@ I64 = NDArray[np.int64]
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]
 CSR = tuple[Ints, Ints, F32]  # indptr, indices and data of a sparse matrix, for kernels
+Rng = np.random.Generator

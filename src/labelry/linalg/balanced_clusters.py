@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import F32, I32, I64, Bools
+from labelry.arrays import F32, I32, I64, Bools, Rng
 from labelry.linalg.kernels import Csr, csr_parts
 from labelry.linalg.lanes import LANES, add_scaled
 from labelry.linalg.matrices import Matrix
@@ -53,7 +53,7 @@ def even_cuts(sets: Sets, n_parts: I64) -> I64:
 
 
 def split_sets(
-    V: Matrix, sets: Sets, n_parts: I64, *, balance: float, rng: np.random.Generator, n_jobs: int
+    V: Matrix, sets: Sets, n_parts: I64, *, balance: float, rng: Rng, n_jobs: int
 ) -> Sets:
     """Cut set s into ``n_parts[s]`` sets of similar vectors, which take its place.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
-from labelry.arrays import F32, F64
+from labelry.arrays import F32, F64, Rng
 from labelry.linalg.matrices import Matrix
 
 Operator = Callable[[F32], F32]
@@ -62,9 +62,7 @@ def orthonormalize(A: F32, *, tolerance: float = 1e-5) -> F32:
     return _principal(_principal(A, None, tolerance).vectors, None, tolerance).vectors
 
 
-def range_finder(
-    apply: Operator, size: int, n_columns: int, *, n_passes: int = 1, rng: np.random.Generator
-) -> F32:
+def range_finder(apply: Operator, size: int, n_columns: int, *, n_passes: int = 1, rng: Rng) -> F32:
     """Return an orthonormal basis for the range of an operator on R^size: subspace iteration.
 
     Each of the `n_passes` applications turns the basis further towards the leading directions.
@@ -77,13 +75,7 @@ def range_finder(
 
 
 def randomized_eigh(
-    apply: Operator,
-    size: int,
-    rank: int,
-    *,
-    n_oversamples: int = 20,
-    n_passes: int = 1,
-    rng: np.random.Generator,
+    apply: Operator, size: int, rank: int, *, n_oversamples: int = 20, n_passes: int = 1, rng: Rng
 ) -> Eigenpairs:
     """Return the leading eigenpairs of a positive semidefinite operator (Algorithm 1).
 
@@ -110,9 +102,7 @@ def principal_directions(apply: Operator, Q: F32, rank: int | None = None) -> Ei
     return Eigenpairs(vectors * column_signs(vectors), values)
 
 
-def estimated_trace(
-    apply: Operator, size: int, *, n_probes: int = 32, rng: np.random.Generator
-) -> float:
+def estimated_trace(apply: Operator, size: int, *, n_probes: int = 32, rng: Rng) -> float:
     """Return an estimate of the trace of an operator on R^size, by one application.
 
     It is applied to vectors of random signs q (Hutchinson): E q'Aq = tr A. The relative error falls

@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from labelry.arrays import F32, F64
+from labelry.arrays import F32, F64, Rng
 from labelry.linalg.sketch import randomized_eigh
 
 _DENSE = 500  # nodes up to which all eigenvectors cost about as much as a few; not tuned
@@ -25,9 +25,7 @@ class AffinityPairs(NamedTuple):
     scale: F64
 
 
-def affinity_eigenpairs(
-    A: csr_array, k: int, *, weak: float = 1e-3, rng: np.random.Generator
-) -> AffinityPairs:
+def affinity_eigenpairs(A: csr_array, k: int, *, weak: float = 1e-3, rng: Rng) -> AffinityPairs:
     """Return the k leading eigenpairs of ``D^-1/2 A D^-1/2``, where D has the row sums of A.
 
     A is symmetric and has no negative entries. A weak affinity is added to all pairs of nodes
@@ -43,7 +41,7 @@ def affinity_eigenpairs(
     return AffinityPairs(values, U, scale)
 
 
-def _leading(S: csr_array, u: F64, k: int, rng: np.random.Generator) -> tuple[F64, F64]:
+def _leading(S: csr_array, u: F64, k: int, rng: Rng) -> tuple[F64, F64]:
     """Return the k largest eigenvalues of S + u u' and their vectors, largest first."""
     n = S.shape[0]
     if n <= max(_DENSE, 2 * k):

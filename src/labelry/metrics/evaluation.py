@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from labelry.metrics.scoring import (
 RANKING_MEASURES = ("P", "nDCG", "R", "PSP", "PSnDCG")
 
 
+@dataclass(eq=False, repr=False)
 class Evaluation:
     """Adds up blocks of predictions; gives every measure in percent.
 
@@ -61,28 +63,22 @@ class Evaluation:
     (100.0, 50.0, 75.0, 2)
     """
 
-    def __init__(
-        self,
-        ks: Sequence[int] = (1, 3, 5),
-        *,
-        train_counts: ArrayLike | None = None,
-        n_train: int | None = None,
-        propensity: tuple[float, float] = (0.55, 1.5),
-        bins: tuple[int, int] = (5, 50),
-        threshold: float | None = None,
-        probabilities: bool = False,
-    ) -> None:
+    ks: Sequence[int] = (1, 3, 5)
+    _: KW_ONLY
+    train_counts: ArrayLike | None = None
+    n_train: int | None = None
+    propensity: tuple[float, float] = (0.55, 1.5)
+    bins: tuple[int, int] = (5, 50)
+    threshold: float | None = None
+    probabilities: bool = False
+
+    def __post_init__(self) -> None:
+        ks = self.ks
         if not ks or min(ks) < 1:
             raise ValueError(f"ks must be one or more cutoffs, each at least 1; got {tuple(ks)}")
-        if (train_counts is None) != (n_train is None):
+        if (self.train_counts is None) != (self.n_train is None):
             raise ValueError("train_counts and n_train must be given together; got one of them")
         self.ks = tuple(sorted(set(ks)))
-        self.train_counts = train_counts
-        self.n_train = n_train
-        self.propensity = propensity
-        self.bins = bins
-        self.threshold = threshold
-        self.probabilities = probabilities
         self._totals: dict[str, F64] = {}  # by measure; each may be added over blocks
         self._counts: dict[str, LabelCounts] = {}  # by cutoff or threshold
 
@@ -93,18 +89,10 @@ class Evaluation:
         scores: ArrayLike | None = None,
         dense_scores: ArrayLike | None = None,
     ) -> None:
-        """Add a block of rows.
+        """Add a block of rows: the truth Y (n, c), and at least ``max(ks)`` predicted labels each.
 
-        Parameters
-        ----------
-        Y : sparse (n, c)
-            The truth.
-        labels : integer (n, k), k >= max(ks)
-            Predicted labels, best first, -1 where there is none.
-        scores : (n, k), optional
-            Scores of `labels`; needed with `threshold` or `probabilities`.
-        dense_scores : (n, c_model), optional
-            Scores of all labels, for the AUC; with all blocks or with none.
+        `scores` of these labels are needed with `threshold` or `probabilities`. The scores of all
+        labels, `dense_scores` (n, c_model), are for the AUC: with all blocks or with none.
         """
         block = match(Y, labels)
         check_cutoff(self.ks[-1], block.labels)
@@ -182,7 +170,6 @@ class Evaluation:
     def _block_totals(
         self, block: Matched, scores: ArrayLike | None, dense_scores: ArrayLike | None
     ) -> dict[str, F64]:
-        """Return what a block adds to the total of each measure."""
         top = block.first(self.ks[-1])
         totals = {"rows": np.array(float(block.n_rows))} | ranking_totals(top, self._weights)
         if self._weights is not None and self._label_bins is not None:
@@ -203,7 +190,6 @@ class Evaluation:
         return parts
 
     def _at_cutoffs(self, prefix: str) -> dict[str, float]:
-        """Return the measures at each cutoff, of all labels or of the bin that the prefix names."""
         values: dict[str, float] = {}
         for measure in RANKING_MEASURES:
             if prefix + measure in self._totals:

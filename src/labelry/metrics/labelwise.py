@@ -12,16 +12,12 @@ from labelry.metrics.matching import Matched, canonical, check_cutoff, match
 
 
 class LabelCounts:
-    """How often each label is true, predicted, and both; may be added to block by block.
-
-    Takes 24 bytes a label.
-    """
+    """How often each label is true, predicted, and both; blocks of rows are added one by one."""
 
     def __init__(self, n_labels: int) -> None:
         self.true, self.predicted, self.both = np.zeros((3, n_labels), dtype=np.int64)
 
     def add(self, block: Matched) -> LabelCounts:
-        """Count predictions given as top-k arrays."""
         labels = block.labels
         return self.count(block.Y.indices, labels[labels >= 0], labels[block.hits])
 
@@ -95,7 +91,6 @@ def _counts_at_k(Y: Any, labels: ArrayLike, k: int) -> LabelCounts:
 
 
 def _counts_above(Y: Any, scores: Any, threshold: float) -> LabelCounts:
-    """Count the labels whose stored score is at least the threshold."""
     Y, scores = canonical(Y), csr_array(scores, copy=True)
     if scores.shape != Y.shape:
         raise ValueError(f"scores must have the shape of Y, {Y.shape}; got {scores.shape}")

@@ -9,27 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
+from labelry.arrays import I64, Bools, Ints
 from labelry.checks import refuse_masked
 from labelry.linalg.matrices import check_sparse
 
 
 @dataclass(frozen=True)
 class Matched:
-    """A block of rows whose predictions have been compared with the truth.
+    """A block of rows whose predictions have been compared with the truth."""
 
-    Attributes
-    ----------
-    Y : csr_array (n, c)
-        The truth, in canonical form and without explicit zeros.
-    labels : integer (n, k)
-        Predicted labels, best first; -1 where there is none.
-    hits : bool (n, k)
-        Which predicted labels are true.
-    """
-
-    Y: csr_array
-    labels: NDArray[np.integer]
-    hits: NDArray[np.bool_]
+    Y: csr_array  # (n, c), in canonical form and without explicit zeros
+    labels: Ints  # (n, k), best first; -1 where there is none
+    hits: Bools  # (n, k), which of these labels are true
 
     @property
     def n_rows(self) -> int:
@@ -40,12 +31,12 @@ class Matched:
         return int(self.Y.shape[1])
 
     @property
-    def n_true(self) -> NDArray[np.int64]:
+    def n_true(self) -> I64:
         """Return the number of true labels of each row."""
         return np.diff(self.Y.indptr).astype(np.int64)
 
     @property
-    def true_rows(self) -> NDArray[np.int64]:
+    def true_rows(self) -> I64:
         """Return the row of each entry of Y."""
         return np.repeat(np.arange(self.n_rows), self.n_true)
 
@@ -84,7 +75,7 @@ def canonical(Y: Any) -> csr_array:
     return Y
 
 
-def keep_above(labels: ArrayLike, scores: ArrayLike, threshold: float) -> NDArray[np.integer]:
+def keep_above(labels: ArrayLike, scores: ArrayLike, threshold: float) -> Ints:
     """Return the labels whose score is at least `threshold`, and -1 in place of the others.
 
     Examples
@@ -97,8 +88,7 @@ def keep_above(labels: ArrayLike, scores: ArrayLike, threshold: float) -> NDArra
     return np.where(checked_scores(labels, scores) >= threshold, labels, -1)
 
 
-def checked_scores(labels: NDArray[np.integer], scores: ArrayLike) -> NDArray[np.floating]:
-    """Return `scores` as an array, which must have the shape of `labels`."""
+def checked_scores(labels: Ints, scores: ArrayLike) -> NDArray[np.floating]:
     refuse_masked("scores", scores)
     scores = np.asarray(scores)
     if scores.shape != labels.shape:
@@ -108,15 +98,14 @@ def checked_scores(labels: NDArray[np.integer], scores: ArrayLike) -> NDArray[np
     return scores
 
 
-def check_cutoff(k: int, labels: NDArray[np.integer]) -> None:
-    """Refuse a `k` for which there are not enough predicted places."""
+def check_cutoff(k: int, labels: Ints) -> None:
     if not 1 <= k <= labels.shape[1]:
         raise ValueError(
             f"k must be between 1 and {labels.shape[1]}, the number of predicted places; got {k}"
         )
 
 
-def _checked_labels(labels: ArrayLike, n_rows: int, n_labels: int) -> NDArray[np.integer]:
+def _checked_labels(labels: ArrayLike, n_rows: int, n_labels: int) -> Ints:
     """Return predicted labels as an array (n, k); a ValueError if one is wrong or repeats."""
     refuse_masked("labels", labels)
     labels = np.asarray(labels)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labelry.arrays import F64
+from labelry.arrays import F64, I64, Bools
 from labelry.metrics.matching import Matched, check_cutoff, match
 
 # By measure, (2, k): numerators above denominators, for the cutoffs 1, 2, ..., k.
@@ -47,9 +47,7 @@ def ndcg_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
 def psp_at_k(Y: Any, labels: ArrayLike, k: int, weights: ArrayLike) -> float:
     """Return the propensity-scored precision, over the best possible.
 
-    Each hit counts with the weight of its label.
-
-    `weights` (c,) are from `inverse_propensity`, one for each column of Y.
+    A hit counts with the weight of its label; `weights` (c,) are from `inverse_propensity`.
 
     References
     ----------
@@ -60,12 +58,7 @@ def psp_at_k(Y: Any, labels: ArrayLike, k: int, weights: ArrayLike) -> float:
 
 
 def psndcg_at_k(Y: Any, labels: ArrayLike, k: int, weights: ArrayLike) -> float:
-    """Return the propensity-scored nDCG, over the best possible.
-
-    Each discounted hit counts with the weight of its label.
-
-    `weights` is as in `psp_at_k`.
-    """
+    """Return the propensity-scored nDCG, over the best possible; `weights` as in `psp_at_k`."""
     return _at_k("PSnDCG", Y, labels, k, weights)
 
 
@@ -110,11 +103,10 @@ def inverse_propensity(
 
 def frequency_bins(
     train_counts: ArrayLike, limits: tuple[int, int] = (5, 50), *, n_labels: int | None = None
-) -> NDArray[np.int64]:
+) -> I64:
     """Return a bin of each label by its number of training rows: 0 tail, 1 torso, 2 head.
 
-    A label is in the tail up to ``limits[0]`` rows (none included), in the torso up to
-    ``limits[1]``, and in the head above.
+    The tail goes up to ``limits[0]`` rows, and the torso up to ``limits[1]``.
 
     Examples
     --------
@@ -146,12 +138,10 @@ def pad_counts(train_counts: ArrayLike, n_labels: int | None) -> F64:
 
 def ranking_totals(block: Matched, weights: F64 | None = None) -> Totals:
     """Return the totals of P, nDCG and R, and with `weights` of PSP and PSnDCG."""
-    numerators = _numerators(block, block.hits, weights)
-    denominators = _denominators(block, weights)
-    return {name: np.stack([numerators[name], denominators[name]]) for name in numerators}
+    return _stacked(_numerators(block, block.hits, weights), _denominators(block, weights))
 
 
-def binned_totals(block: Matched, weights: F64, bins: NDArray[np.int64]) -> dict[str, Totals]:
+def binned_totals(block: Matched, weights: F64, bins: I64) -> dict[str, Totals]:
     """Return, for each bin of labels, the totals of its own labels.
 
     P, nDCG, PSP and PSnDCG keep the denominators of the whole, so the bins add up to it. R is the
@@ -166,9 +156,12 @@ def binned_totals(block: Matched, weights: F64, bins: NDArray[np.int64]) -> dict
         n_true = np.bincount(true_rows[true_bins == number], minlength=block.n_rows)
         rows_with = np.full(hits.shape[1], float(np.count_nonzero(n_true)))
         numerators = _numerators(block, hits, weights) | {"R": _recall(hits, n_true)}
-        under = denominators | {"R": rows_with}
-        by_bin[name] = {key: np.stack([numerators[key], under[key]]) for key in numerators}
+        by_bin[name] = _stacked(numerators, denominators | {"R": rows_with})
     return by_bin
+
+
+def _stacked(numerators: Totals, denominators: Totals) -> Totals:
+    return {name: np.stack([over, denominators[name]]) for name, over in numerators.items()}
 
 
 def ratio(totals: F64) -> F64:
@@ -182,7 +175,6 @@ def ratio(totals: F64) -> F64:
 def _at_k(
     measure: str, Y: Any, labels: ArrayLike, k: int, weights: ArrayLike | None = None
 ) -> float:
-    """Return one measure at one cutoff."""
     block = match(Y, labels)
     check_cutoff(k, block.labels)
     if weights is not None:
@@ -195,8 +187,7 @@ def _at_k(
     return float(ratio(ranking_totals(block.first(k), weights)[measure])[-1])
 
 
-def _numerators(block: Matched, hits: NDArray[np.bool_], weights: F64 | None) -> Totals:
-    """Return the sums above the fraction bar, for the cutoffs 1 to k."""
+def _numerators(block: Matched, hits: Bools, weights: F64 | None) -> Totals:
     n_true = block.n_true
     sums = {"P": _precision(hits), "nDCG": _ndcg(hits, n_true), "R": _recall(hits, n_true)}
     if weights is not None:
@@ -206,7 +197,6 @@ def _numerators(block: Matched, hits: NDArray[np.bool_], weights: F64 | None) ->
 
 
 def _denominators(block: Matched, weights: F64 | None) -> Totals:
-    """Return the sums below the fraction bar, for the cutoffs 1 to k."""
     rows = np.full(block.hits.shape[1], float(block.n_rows))
     sums = {"P": rows, "nDCG": rows, "R": rows}
     if weights is not None:
@@ -222,12 +212,11 @@ def _precision(gains: NDArray[Any]) -> F64:
     return gains.sum(axis=0).cumsum() / np.arange(1, gains.shape[1] + 1)
 
 
-def _recall(gains: NDArray[Any], n_true: NDArray[np.int64]) -> F64:
+def _recall(gains: NDArray[Any], n_true: I64) -> F64:
     return (gains / np.maximum(n_true, 1)[:, None]).sum(axis=0).cumsum()
 
 
-def _ndcg(gains: NDArray[Any], n_true: NDArray[np.int64]) -> F64:
-    """Return the sum over rows of the discounted gain, as a share of the ideal one."""
+def _ndcg(gains: NDArray[Any], n_true: I64) -> F64:
     places = np.arange(gains.shape[1])
     discount = 1.0 / np.log2(places + 2)
     # ideal[i, j]: all of row i's true labels first, up to place j

@@ -54,10 +54,7 @@ def auc_totals(Y: csr_array, scores: ArrayLike) -> tuple[float, int]:
 
 @njit(nogil=True, cache=True)
 def _row_auc(indptr, indices, scores, n_labels):  # type: ignore[no-untyped-def]
-    """Return the area of each row, nan where it has none.
-
-    A score costs O(log number of true labels).
-    """
+    """Return the area of each row, nan where it has none; O(log n_true) for each score."""
     n_rows, n_scored = scores.shape
     areas = np.full(n_rows, np.nan)
     for i in range(n_rows):

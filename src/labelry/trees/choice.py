@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from labelry.arrays import Rng
 from labelry.embeddings.rembrandt import rembrandt
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
@@ -56,7 +57,7 @@ class TreeSearchSettings(Settings):
 
 
 def choose_tree(
-    tree: TreeChoice, rows: Rows, *, branching: int | None, depth: int, rng: np.random.Generator
+    tree: TreeChoice, rows: Rows, *, branching: int | None, depth: int, rng: Rng
 ) -> Tree:
     """Return the tree of a choice; with None for `branching` it has about `depth` levels."""
     n_labels = rows.n_labels

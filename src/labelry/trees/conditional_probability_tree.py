@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array
 
-from labelry.arrays import F32, I32, Ints
+from labelry.arrays import F32, I32, Ints, Rng
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Rows, in_memory
 from labelry.parameters import Between, param, settings
@@ -57,7 +57,7 @@ class ConditionalProbabilities(NodePredictors):
 
 
 def fit_conditional_probability_tree(
-    rows: Rows, settings: ConditionalProbabilityTreeSettings, rng: np.random.Generator
+    rows: Rows, settings: ConditionalProbabilityTreeSettings, rng: Rng
 ) -> ConditionalProbabilities:
     """Grow a tree in one pass over the rows, and train its regressors to convergence."""
     X, Y = in_memory(rows, "conditional-probability-tree")
@@ -69,7 +69,7 @@ def fit_conditional_probability_tree(
     return ConditionalProbabilities(tree, weights, *fixed)
 
 
-def grow_label_tree(X: Matrix, Y: csr_array, balance: float, rng: np.random.Generator) -> Tree:
+def grow_label_tree(X: Matrix, Y: csr_array, balance: float, rng: Rng) -> Tree:
     """Grow a tree in one pass over the examples, in random order.
 
     Labels without rows come last, and go where there are fewest leaves.

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from labelry.arrays import F32, F64, I32, Ints
+from labelry.arrays import F32, F64, I32, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import stream
@@ -96,7 +96,7 @@ class LeafShares(SharesRanker):
             raise ValueError("forest must have at least 1 tree, got 0")
 
 
-def fit_fastxml(rows: Rows, settings: FastXMLSettings, rng: np.random.Generator) -> LeafShares:
+def fit_fastxml(rows: Rows, settings: FastXMLSettings, rng: Rng) -> LeafShares:
     """Grow trees from different random sides, and count the labels in their leaves."""
     X, Y = in_memory(rows, "fastxml")
     data = training_rows(scaled_rows(X) if settings.normalize else X, Y)
@@ -134,7 +134,7 @@ def training_rows(X: Matrix, Y: csr_array) -> TrainingRows:
 
 
 def grow_row_tree(
-    data: TrainingRows, max_leaf_size: int, C: float, rng: np.random.Generator
+    data: TrainingRows, max_leaf_size: int, C: float, rng: Rng
 ) -> tuple[RowForest, csr_array]:
     """Grow one tree, from random sides at each node.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelry.arrays import I32
+from labelry.arrays import I32, Rng
 from labelry.linalg.rows import Rows, in_memory
 from labelry.parameters import Between, param, settings
 from labelry.trees.learn import random_tree
@@ -42,9 +42,7 @@ class Tournament(NodePredictors):
         return float(0.5 ** int(self.tree.depth.max()))
 
 
-def fit_filter_tree(
-    rows: Rows, settings: FilterTreeSettings, rng: np.random.Generator
-) -> Tournament:
+def fit_filter_tree(rows: Rows, settings: FilterTreeSettings, rng: Rng) -> Tournament:
     """Train the nodes of a random binary tree from the leaves up, each on the winners below it."""
     X, Y = in_memory(rows, "filter-tree")
     tree = random_tree(Y.shape[1], branching=2, rng=rng)

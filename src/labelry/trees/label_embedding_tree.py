@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
-
-from labelry.arrays import F32, Ints
+from labelry.arrays import F32, Ints, Rng
 from labelry.embeddings.joint_descent import JointMap, random_start, rembrandt_start, unit_start
 from labelry.embeddings.ranked_space import JointSettings, RankedSpace, learn_space, rows_to_learn
 from labelry.embeddings.violations import Paths, TreeViolations
@@ -48,7 +46,7 @@ class EmbeddedTree(RankedSpace):
 
 
 def fit_label_embedding_tree(
-    rows: Rows, settings: LabelEmbeddingTreeSettings, rng: np.random.Generator
+    rows: Rows, settings: LabelEmbeddingTreeSettings, rng: Rng
 ) -> EmbeddedTree:
     """Choose a tree, then learn W and the node vectors together on the tree loss."""
     rows, _, Y = rows_to_learn(rows, settings, "label-embedding-tree")

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import Ints
+from labelry.arrays import Ints, Rng
 from labelry.errors import ParameterError
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Rows, in_memory
@@ -86,9 +86,7 @@ class _TreeLossPlan(NamedTuple):
     sharpness: float = 1.0
 
 
-def fit_label_tree(
-    rows: Rows, settings: LabelTreeSettings, rng: np.random.Generator
-) -> NodePredictors:
+def fit_label_tree(rows: Rows, settings: LabelTreeSettings, rng: Rng) -> NodePredictors:
     """Find a tree of the labels, and train a linear predictor for each of its nodes."""
     X, Y = in_memory(rows, "label-tree")
     columns = column_scaling(X) if settings.normalize and not issparse(X) else None

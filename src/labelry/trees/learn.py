@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import F32, I64, Bools, Ints
+from labelry.arrays import F32, I64, Bools, Ints, Rng
 from labelry.linalg.balanced_clusters import Sets, even_cuts, sparse_products, split_sets
 from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
@@ -37,7 +37,7 @@ def random_tree(
     branching: int = 16,
     depth: int | None = None,
     max_leaf_size: int | None = None,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> Tree:
     """Return a tree of random sets of equal sizes; parameters are those of `balanced_tree`."""
     shuffled = rng.permutation(n_labels)
@@ -56,7 +56,7 @@ def balanced_tree(
     max_leaf_size: int | None = None,
     balance: float = 1.0,
     copies: int = 0,
-    rng: np.random.Generator,
+    rng: Rng,
     n_jobs: int | None = None,
 ) -> Tree:
     """Return a tree of clusters of similar label vectors: recursive k-means of bounded sizes.
@@ -110,7 +110,7 @@ def spectral_tree(
     depth: int | None = None,
     max_leaf_size: int | None = None,
     balance: float = 1.0,
-    rng: np.random.Generator,
+    rng: Rng,
     n_jobs: int | None = None,
 ) -> Tree:
     """Return a tree that groups confused labels (Algorithm 2), by recursive spectral cuts.
@@ -251,7 +251,7 @@ def shallow_tree(
     depth: int,
     copies: int = 0,
     alone: Bools | None = None,
-    rng: np.random.Generator,
+    rng: Rng,
     n_jobs: int | None = None,
 ) -> Tree:
     """Return a tree of clusters of similar label vectors, of few levels that branch widely.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
 
-from labelry.arrays import F32, I32, Bools, Ints
+from labelry.arrays import F32, I32, Bools, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.errors import ParameterError
 from labelry.linalg.dual_descent import MarginLoss
@@ -228,10 +228,7 @@ def score_of(ranker: Ranker, x: Matrix, label: int, n_jobs: int) -> float | None
 
 
 def fit_linear_trees(
-    rows: Rows,
-    settings: LinearTreeSettings,
-    rng: np.random.Generator,
-    further: Matrix | None = None,
+    rows: Rows, settings: LinearTreeSettings, rng: Rng, further: Matrix | None = None
 ) -> LinearTrees:
     """Cluster the labels into trees, and train a classifier for each child of each node.
 
@@ -245,7 +242,7 @@ def fit_linear_trees(
 
 
 def train_linear_trees(
-    rows: Rows, settings: LinearTreeSettings, tree: Tree, roots: I32, rng: np.random.Generator
+    rows: Rows, settings: LinearTreeSettings, tree: Tree, roots: I32, rng: Rng
 ) -> LinearTrees:
     """Train the classifiers of given trees, on rows that are already scaled as the settings say."""
     weights = train_linear(rows, tree, roots, _training(settings, tree), rng=rng)
@@ -253,11 +250,7 @@ def train_linear_trees(
 
 
 def retrain_nodes(
-    before: LinearTrees,
-    rows: Rows,
-    settings: LinearTreeSettings,
-    nodes: Bools,
-    rng: np.random.Generator,
+    before: LinearTrees, rows: Rows, settings: LinearTreeSettings, nodes: Bools, rng: Rng
 ) -> LinearTrees:
     """Train the classifiers of the chosen nodes (n_nodes,) again, on these rows."""
     how, again = _training(settings, before.tree), Again(before.weights, nodes)
@@ -277,10 +270,7 @@ def _training(settings: LinearTreeSettings, tree: Tree) -> Training:
 
 
 def grow_trees(
-    rows: Rows,
-    settings: LinearTreeSettings,
-    rng: np.random.Generator,
-    further: Matrix | None = None,
+    rows: Rows, settings: LinearTreeSettings, rng: Rng, further: Matrix | None = None
 ) -> tuple[Tree, I32]:
     """Return the trees of rows that are already scaled, and the roots where searches begin."""
     trees = _trees(rows, settings, rng, further)
@@ -290,7 +280,7 @@ def grow_trees(
 
 
 def _trees(
-    rows: Rows, settings: LinearTreeSettings, rng: np.random.Generator, further: Matrix | None
+    rows: Rows, settings: LinearTreeSettings, rng: Rng, further: Matrix | None
 ) -> list[Tree]:
     tree, depth = settings.tree, settings.depth
     if depth == 1 or not isinstance(tree, str):
@@ -328,12 +318,7 @@ def _trees(
 
 
 def _one_tree(
-    rows: Rows,
-    settings: LinearTreeSettings,
-    V: Matrix | None,
-    depth: int,
-    rng: np.random.Generator,
-    n_jobs: int,
+    rows: Rows, settings: LinearTreeSettings, V: Matrix | None, depth: int, rng: Rng, n_jobs: int
 ) -> Tree:
     branching = settings.branching or _default_branching(rows.n_labels, depth)
     if V is None:

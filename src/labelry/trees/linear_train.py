@@ -27,7 +27,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import F32, I32, Bools, Ints
+from labelry.arrays import F32, I32, Bools, Ints, Rng
 from labelry.linalg import dual_descent
 from labelry.linalg.block_descent import Group, train_by_blocks
 from labelry.linalg.dual_descent import (
@@ -94,13 +94,7 @@ class Again(NamedTuple):
 
 
 def train_linear(
-    rows: Rows,
-    tree: Tree,
-    roots: I32,
-    how: Training,
-    *,
-    again: Again | None = None,
-    rng: np.random.Generator,
+    rows: Rows, tree: Tree, roots: I32, how: Training, *, again: Again | None = None, rng: Rng
 ) -> PackedWeights:
     """Return the weights of all nodes below these roots; each root is reached by all rows.
 

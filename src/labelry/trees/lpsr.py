@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
 from labelry import memory
-from labelry.arrays import F32, F64, I32, Bools, Ints
+from labelry.arrays import F32, F64, I32, Bools, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.linalg.kernels import topk_rows
 from labelry.linalg.matrices import Matrix, scaled_rows
@@ -113,7 +113,7 @@ class LabelPartition(Ranker):
             raise ValueError(f"partition must be 1 tree, got {len(self.partition.root)}")
 
 
-def fit_lpsr(rows: Rows, settings: LPSRSettings, rng: np.random.Generator) -> LabelPartition:
+def fit_lpsr(rows: Rows, settings: LPSRSettings, rng: Rng) -> LabelPartition:
     """Train the base, cluster the rows, and choose the labels of each cluster."""
     X, Y = in_memory(rows, "lpsr")
     normalize = settings.normalize and settings.base == "linear"
@@ -132,7 +132,7 @@ def fit_lpsr(rows: Rows, settings: LPSRSettings, rng: np.random.Generator) -> La
     return LabelPartition(base.coef, base.intercept, partition, leaf_labels, normalize)
 
 
-def _fit_base(rows: Rows, settings: LPSRSettings, rng: np.random.Generator) -> LinearClassifiers:
+def _fit_base(rows: Rows, settings: LPSRSettings, rng: Rng) -> LinearClassifiers:
     """Train the ranker of all labels."""
     n_copies = 3 if settings.base == "naive-bayes" else 1
     memory.require(

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from labelry.arrays import F32, I32, Ints
+from labelry.arrays import F32, I32, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.linalg.balanced_clusters import Sets, split_sets
 from labelry.linalg.clusters import unit_centres
@@ -73,12 +73,7 @@ def join_trees(trees: Sequence[RowForest]) -> RowForest:
 
 
 def cluster_tree(
-    X: Matrix,
-    weights: NDArray[np.floating],
-    *,
-    max_leaf_size: int,
-    rng: np.random.Generator,
-    n_jobs: int = 1,
+    X: Matrix, weights: NDArray[np.floating], *, max_leaf_size: int, rng: Rng, n_jobs: int = 1
 ) -> RowForest:
     """Return one tree: k-means cuts sets of rows in two, down to `max_leaf_size` rows.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import F32, I32, Ints
+from labelry.arrays import F32, I32, Ints, Rng
 from labelry.linalg.dual_descent import LaneProblem, MarginLoss, train_lanes
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix, product
@@ -58,7 +58,7 @@ def train_tree_loss(
     max_epochs: int = 50,
     start: NodeWeights | None = None,
     score: Callable[[NodeWeights], float] | None = None,
-    rng: np.random.Generator,
+    rng: Rng,
     n_jobs: int = 1,
 ) -> Descent:
     """Minimise equation 4: an example's slack is its largest violation at any depth.
@@ -121,7 +121,7 @@ class _TreeLoss:
         self.regularization, self.step, self.n_jobs = regularization, step, n_jobs
         self.losses: list[float] = []
 
-    def epoch(self, rng: np.random.Generator) -> NodeWeights:
+    def epoch(self, rng: Rng) -> NodeWeights:
         """Make one pass over the examples; return the mean of the weights after each batch."""
         order = rng.permutation(len(self.row))
         data, early = self.weights.data, self.history.early
@@ -190,9 +190,7 @@ class NodeTrainer:
         self._all_rows, self._n_jobs = all_rows, n_jobs
         self._loss, self._max_sweeps, self._options = loss, max_sweeps, (C, tolerance)
 
-    def train(
-        self, nodes: Ints, rows_of: csr_array, rng: np.random.Generator
-    ) -> Iterator[tuple[int, I32, I32]]:
+    def train(self, nodes: Ints, rows_of: csr_array, rng: Rng) -> Iterator[tuple[int, I32, I32]]:
         """Train the children of some nodes on the rows `rows_of` (n_nodes, n_rows) of each.
 
         Yields the node, its training rows, and the child with the best score for each of them.
@@ -239,7 +237,7 @@ def _indices(A: csr_array, row: int) -> I32:
 
 
 def train_independent(
-    X: Matrix, Y: csr_array, tree: Tree, *, rng: np.random.Generator, **options: Any
+    X: Matrix, Y: csr_array, tree: Tree, *, rng: Rng, **options: Any
 ) -> NodeWeights:
     """Train all nodes by `NodeTrainer`; `options` are its parameters."""
     trainer = NodeTrainer(X, Y, tree, **options)
