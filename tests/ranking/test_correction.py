@@ -246,20 +246,6 @@ def test_extreme_scores_do_no_harm() -> None:
     assert np.isfinite(correction.intercept).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"regularization": 0.0}, "regularization must be positive, got 0.0"),
-        ({"tolerance": -1.0}, "tolerance must be positive, got -1.0"),
-        ({"sparsity": -0.1}, "sparsity must be at least 0, got -0.1"),
-        ({"max_sweeps": 0}, "max_sweeps must be at least 1, got 0"),
-    ],
-)
-def test_bad_parameters(options: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fit(**options)
-
-
 def test_bad_shortlists() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="candidates and offsets must have the same shape"):

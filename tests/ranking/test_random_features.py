@@ -88,17 +88,3 @@ def test_same_seed_same_features_and_storable(stored) -> None:
     again = stored(a)
     assert isinstance(again, RandomFeatures)
     assert_array_equal(again(Z), a(Z))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"kernel": "cubic"}, "gaussian, laplacian, got 'cubic'"),
-        ({"n_features": 0}, "n_features must be at least 1, got 0"),
-        ({"bandwidth": 0.0}, "bandwidth must be above 0, got 0"),
-    ],
-)
-def test_bad_arguments(arguments: dict[str, object], words: str) -> None:
-    given = {"n_features": 10, "rng": np.random.default_rng(0), **arguments}
-    with pytest.raises(ValueError, match=words):
-        make_random_features(points(), **given)  # type: ignore[arg-type]

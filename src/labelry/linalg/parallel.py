@@ -86,6 +86,13 @@ def spans(n: int, n_parts: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
+def run_spans(
+    kernel: Callable[..., object], arguments: tuple[Any, ...], n: int, n_jobs: int
+) -> None:
+    """Call ``kernel(*arguments, first, last)`` for spans of ``range(n)``, one for each thread."""
+    run(kernel, [(*arguments, *span) for span in spans(n, n_jobs)], n_jobs)
+
+
 def balanced_spans(indptr: Ints, n_parts: int) -> list[tuple[int, int]]:
     """Cut the rows of a CSR matrix into spans of nearly equal numbers of nonzeros.
 

@@ -47,15 +47,6 @@ class Calibration(NamedTuple):
     after the last they are moved by as much as there. No factor of a score is negative, and the
     bends do not fall, so without `frequency` the order of a row stays.
 
-    Attributes
-    ----------
-    low, high, intercept : float
-    at, log_odds : array (n_bends,)
-        f(s) of each bend, ascending, and the log odds there.
-    share, frequency : float
-
-    References
-    ----------
     Kull, Silva Filho, Flach: Beta calibration, 2017. Zadrozny, Elkan: Transforming classifier
     scores into accurate multiclass probability estimates, 2002.
     """
@@ -63,8 +54,8 @@ class Calibration(NamedTuple):
     low: float
     high: float
     intercept: float
-    at: Annotated[F64, "n_bends"] = _NO_BENDS
-    log_odds: Annotated[F64, "n_bends"] = _NO_BENDS
+    at: Annotated[F64, "n_bends"] = _NO_BENDS  # f(s) of each bend, ascending
+    log_odds: Annotated[F64, "n_bends"] = _NO_BENDS  # the log odds there
     share: float = 0.0
     frequency: float = 0.0
 
@@ -114,16 +105,11 @@ def _follow(
             if at.size:
                 b = min(max(np.searchsorted(at, f), 1), at.size - 1)
                 inside = min(max(f, at[0]), at[-1])
-                f += _line(at, log_odds, b, inside) - inside
+                f += log_odds[b - 1] - inside  # with a single bend the entry before it is itself
+                if at.size > 1:
+                    rise, width = log_odds[b] - log_odds[b - 1], at[b] - at[b - 1]
+                    f += rise * (inside - at[b - 1]) / width
             p[i, j] = 1 / (1 + np.exp(-f))
-
-
-@njit(nogil=True, cache=True, inline="always", error_model="numpy")
-def _line(x: F64, y: F64, b: int, at: float) -> float:
-    """Return the height of the line through points b - 1 and b; through one point it is level."""
-    if x.size == 1:
-        return y[0]
-    return y[b - 1] + (y[b] - y[b - 1]) * (at - x[b - 1]) / (x[b] - x[b - 1])
 
 
 def fit_calibration(scores: F32, hits: Bools, n_rows: Numbers | None = None) -> Calibration | None:
@@ -138,7 +124,10 @@ def fit_calibration(scores: F32, hits: Bools, n_rows: Numbers | None = None) -> 
     places = np.maximum(places, 0)
     hits, rows = np.take_along_axis(hits, places, axis=1), np.take_along_axis(rows, places, axis=1)
     listed = np.isfinite(scores)
-    A, true = np.stack([*_logarithms(scores), rows], axis=-1)[listed], hits[listed]
+    s = np.minimum(np.maximum(scores.astype(np.float64), _LEAST), 1 - _LEAST)
+    logs = np.log(s)
+    below = logs - logs.max(axis=-1, keepdims=True, initial=np.log(_LEAST))
+    A, true = np.stack([logs, -np.log1p(-s), below, rows], axis=-1)[listed], hits[listed]
     if true.all() or not true.any():
         return None
     kept = np.ones(A.shape[1], dtype=bool)
@@ -176,10 +165,3 @@ def _bends(f: F64, true: Bools) -> tuple[F64, F64]:
     log_odds = (1 - _SMOOTH) * logit(isotonic_regression(share, sample_weight=size)) + _SMOOTH * at
     at, different = np.unique(at, return_index=True)
     return at, log_odds[different]
-
-
-def _logarithms(scores: F32) -> tuple[F64, F64, F64]:
-    """Return log s, -log(1 - s) and log(s / best of the row), of scores (n, m)."""
-    s = np.minimum(np.maximum(scores.astype(np.float64), _LEAST), 1 - _LEAST)
-    low = np.log(s)
-    return low, -np.log1p(-s), low - low.max(axis=-1, keepdims=True, initial=np.log(_LEAST))

@@ -23,8 +23,6 @@ def confusion(Y: csr_array, predicted: ArrayLike) -> csr_array:
     C_ij counts the held-out rows that have label i and for which label j is `predicted` as the best
     (-1 for none). A row of several labels counts for each of them.
 
-    Examples
-    --------
     >>> Y = csr_array(np.eye(3)[[0, 0, 1]])
     >>> confusion(Y, [1, 0, -1]).toarray().tolist()
     [[0.0, 0.5, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]

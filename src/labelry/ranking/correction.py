@@ -7,13 +7,12 @@ shortlist of candidate labels with low-rank scores o (log odds), and the score b
     s(x, l) = a o(x, l) + b_l + w_l'x,   w_l sparse
 
 The term of a label is fitted only to rows on whose shortlist it is, so the cost grows with rows
-times shortlist, and not with the number of labels. Two things decide whether the term helps:
+times shortlist, and not with the number of labels. The scores of training rows must come from a
+model that has not seen the row (`out_of_fold`): those of rows that were trained on are too good,
+and leave nothing to correct. Adding the true labels that a shortlist misses is a large gain with
+one label per row (WordNet) and a large loss with nineteen (Delicious), because it favours labels
+that are often missed.
 
-- The scores of training rows must come from a model that has not seen the row (`out_of_fold`).
-  Scores of rows that were trained on are too good, and leave nothing to correct.
-- Adding the true labels that a shortlist misses helps labels with few rows, but favours labels that
-  are often missed. With one label per row it is a large gain (WordNet), with nineteen a large loss
-  (Delicious). `fit_correction` tries both on held-out rows.
 
 References
 ----------
@@ -25,7 +24,6 @@ loss minimization, Mathematical Programming 2016 (the elastic net in the dual).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -36,10 +34,9 @@ from sklearn.linear_model import LogisticRegression
 from labelry.arrays import F32, Bools, Ints
 from labelry.linalg.dual_descent import row_energies
 from labelry.linalg.matrices import Matrix
-from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, spans, stream
+from labelry.linalg.parallel import balanced_spans, run_spans, stream
 from labelry.metrics import ndcg_at_k
 from labelry.metrics.matching import match
-from labelry.parameters import Settings, param, settings
 from labelry.progress import phase
 from labelry.ranking import correction_kernels as kernels
 from labelry.ranking.evidence import as_probabilities, best_candidates
@@ -55,45 +52,21 @@ _USUAL = 0.3  # regularization while `add_missed` is chosen
 _PARTS = 64  # spans of labels: enough to balance threads and to show progress
 
 
-@settings
-class CorrectionSettings(Settings):
-    """How to fit the sparse part."""
+class CorrectionSettings(NamedTuple):
+    """How to fit the sparse part; what is None is chosen on a fifth of the rows."""
 
-    regularization: float | None = param(
-        default=None,
-        above=0,
-        help="Weight of the squared weights and intercepts. Larger keeps closer to the low-rank "
-        "scores. None takes the best of 3, 1, 0.3 and 0.1 on a fifth of the rows: many rows per "
-        "label ask for more.",
-    )
-    add_missed: bool | None = param(
-        default=None,
-        help="Add the true labels that a shortlist missed, with its lowest score. Labels with few "
-        "rows learn more words, but labels that are often missed rise. None takes what is better "
-        "on a fifth of the rows.",
-    )
-    sparsity: float = param(default=0.3, least=0, help="Larger keeps fewer weights; 0 keeps all.")
-    tolerance: float = param(
-        default=0.05,
-        above=0,
-        help="Largest violation of the optimality conditions, in log odds, at which a label is "
-        "done.",
-    )
-    max_sweeps: int = param(default=10, least=1, help="Most passes over the rows of a label.")
+    # Weight of the squared weights and intercepts. Many rows per label ask for more.
+    regularization: float | None = None
+    add_missed: bool | None = None  # add the true labels missed, with the lowest score of the row
+    sparsity: float = 0.3  # larger keeps fewer weights; 0 keeps all
+    tolerance: float = 0.05  # violation of the optimality conditions, in log odds, that ends it
+    max_sweeps: int = 10  # most passes over the rows of a label
 
 
 class Correction(NamedTuple):
-    """Corrected log odds ``scale * o + intercept[l] + x @ weights[:, l]``.
+    """Corrected log odds ``scale * o + intercept[l] + x @ weights[:, l]``."""
 
-    Attributes
-    ----------
-    weights : csr_array (n_features, n_labels)
-        By feature: each feature of a row is looked up once, for all its candidates.
-    intercept : array (n_labels,)
-    scale : float
-    """
-
-    weights: Annotated[csr_array, "n_features", "n_labels"]
+    weights: Annotated[csr_array, "n_features", "n_labels"]  # by feature: each is looked up once
     intercept: Annotated[F32, "n_labels"]
     scale: float
 
@@ -103,7 +76,7 @@ class Correction(NamedTuple):
         rows, W = ((A.indptr, A.indices, A.data) for A in (csr_array(X), self.weights))
         offsets = (np.float32(self.scale) * offsets).astype(np.float32)
         args = (rows, W, self.intercept, candidates, offsets, scores)
-        run(kernels.rescore_rows, [(*args, *span) for span in spans(len(scores), n_jobs)], n_jobs)
+        run_spans(kernels.rescore_rows, args, len(scores), n_jobs)
         return scores
 
     def rerank(
@@ -119,13 +92,7 @@ class Correction(NamedTuple):
 
 
 def log_odds(scores: F32) -> F32:
-    """Return the log odds of probabilities or shares, which are held to [0.0001, 0.9999].
-
-    Examples
-    --------
-    >>> [round(float(v), 2) for v in log_odds(np.array([0.0, 0.5, 1.0], dtype=np.float32))]
-    [-9.21, 0.0, 9.21]
-    """
+    """Return the log odds of probabilities or shares, which are held to [0.0001, 0.9999]."""
     return logit(np.clip(scores, _LEAST, 1 - _LEAST, dtype=np.float64)).astype(np.float32)
 
 
@@ -139,11 +106,8 @@ def out_of_fold(
 ) -> Shortlist:
     """Return shortlists of all rows, each from a model that has not seen the row or its group.
 
-    ``fit_on(rows)`` learns from those rows; what it returns gives shortlists of other rows. More
-    folds give scores that are more like those of the final model, for proportionally more time.
+    ``fit_on(rows)`` learns from those rows; what it returns gives shortlists of other rows.
 
-    Examples
-    --------
     >>> Y = np.array([0, 0, 0, 1, 1, 1])
     >>> def fit_on(rows):  # the share of label 1 among the rows seen
     ...     share = np.float32(Y[rows].mean())
@@ -168,10 +132,10 @@ def fit_correction(
     Y: csr_array,
     candidates: Ints,
     offsets: F32,
-    settings: CorrectionSettings | None = None,
+    settings: CorrectionSettings = CorrectionSettings(),  # noqa: B008
     *,
     groups: Ints | None = None,
-    n_jobs: int | None = None,
+    n_jobs: int = 1,
     rng: np.random.Generator,
 ) -> Correction:
     """Fit the sparse part to what the low-rank scores of the shortlists leave unexplained.
@@ -181,32 +145,19 @@ def fit_correction(
         minimise  sum_i log(1 + exp(-y_i s_i)) + regularization/2 ||w||^2 + sparsity ||w||_1
 
     The scale a and the mean of b are fitted first, without w. A label without positive rows keeps
-    its scores, because there is only one class to learn from.
+    its scores, because there is only one class to learn from. `candidates` (n, m) has no label
+    twice in a row; `offsets` are their log odds (`log_odds`), from a model that has not seen the
+    row. Rows of one of the `groups` are held out together.
 
-    Parameters
-    ----------
-    X : csr_array or array (n, n_features)
-    Y : csr_array (n, n_labels)
-    candidates : integer array (n, m)
-        Shortlist of each row, -1 for none; no label twice in a row.
-    offsets : float32 array (n, m)
-        Log odds (`log_odds`) of the candidates, from a model that has not seen the row.
-    groups : array (n,), optional
-        Group of each row; rows of a group are held out together.
-
-    Notes
-    -----
     Time: 4 flops for each candidate, nonzero of its row and sweep (about four sweeps), and six
     times as much with both choices. Memory: about 50 bytes a candidate while they are sorted,
     and n_features floats for each thread.
     """
-    settings = settings or CorrectionSettings()
-    settings.check_parameters()
     if offsets.shape != candidates.shape:
         shapes = f"{candidates.shape} and {offsets.shape}"
         raise ValueError(f"candidates and offsets must have the same shape, got {shapes}")
     seed = int(rng.integers(1, 2**31))
-    problem = _Problem(csr_array(X), Y, candidates, offsets, seed, resolve_jobs(n_jobs))
+    problem = _Problem(csr_array(X), Y, candidates, offsets, seed, n_jobs)
     return problem.fit(_chosen(problem, settings, groups, rng))
 
 
@@ -267,9 +218,9 @@ def _chosen(
         return max(tried, key=lambda each: held_out.quality(others.fit(each)))
 
     if settings.add_missed is None:
-        settings = best([replace(settings, add_missed=missed) for missed in (False, True)])
+        settings = best([settings._replace(add_missed=missed) for missed in (False, True)])
     if settings.regularization is None:
-        settings = best([replace(settings, regularization=value) for value in _STRENGTHS])
+        settings = best([settings._replace(regularization=value) for value in _STRENGTHS])
     return settings
 
 

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from labelry.arrays import CSR, F32, Ints
-from labelry.linalg.parallel import run, spans
+from labelry.linalg.parallel import run_spans
 from labelry.linalg.topk import topk
 
 PER_SCORER = 3  # features of a candidate: score, share of the row's best score, rank
@@ -25,8 +25,6 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 def merged(lists: Sequence[Ints]) -> Ints:
     """Return the labels of all lists, each once a row, in ascending order; then -1.
 
-    Examples
-    --------
     >>> merged([np.array([[3, 1]]), np.array([[1, 2]])]).tolist()
     [[1, 2, 3, -1]]
     """
@@ -93,7 +91,7 @@ def evidence(candidates: Ints, scores: Sequence[F32], known: F32, n_jobs: int = 
     best = PER_SCORER * n_scorers + 1
     for i, part in enumerate(scores):
         arguments = (candidates, part, PER_SCORER * i, best + i, out)
-        run(_add_scorer, [(*arguments, *span) for span in spans(len(out), n_jobs)], n_jobs)
+        run_spans(_add_scorer, arguments, len(out), n_jobs)
     out[..., best - 1] = np.where(candidates >= 0, known, 0)
     return out
 
@@ -110,14 +108,7 @@ def of_candidates(F: F32) -> F32:
 
 
 def known_of_labels(F: F32) -> F32:
-    """Return, of the features, what is known of the label, (n, m).
-
-    Examples
-    --------
-    >>> F = evidence(np.array([[3, 1]]), [np.array([[2, 4]], "f4")], np.array([[7, 8]]))
-    >>> known_of_labels(F).tolist()
-    [[7.0, 8.0]]
-    """
+    """Return, of the features, what is known of the label, (n, m)."""
     return of_candidates(F)[..., -1]
 
 
@@ -126,8 +117,7 @@ def _filled(
 ) -> F32:
     """Return zeros (n, m) to which a kernel adds the scores of the candidates."""
     out = np.zeros(candidates.shape, dtype=np.float32)
-    tasks = [(candidates, *arguments, out, *span) for span in spans(len(out), n_jobs)]
-    run(kernel, tasks, n_jobs)
+    run_spans(kernel, (candidates, *arguments, out), len(out), n_jobs)
     return out
 
 

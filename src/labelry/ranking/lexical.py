@@ -13,18 +13,10 @@ from labelry.ranking.shares import topk_of_product
 
 
 class LabelNames(NamedTuple):
-    """Descriptions of labels as rows of features, and for each feature the labels that have it.
+    """Descriptions of labels as rows of features, and for each feature the labels that have it."""
 
-    Attributes
-    ----------
-    features : csr_array (n_labels, n_features)
-        Of unit length; zeros where a label has no description.
-    lists : csr_array (n_features, n_labels)
-        The transpose.
-    """
-
-    features: Annotated[csr_array, "n_labels", "n_features"]
-    lists: Annotated[csr_array, "n_features", "n_labels"]
+    features: Annotated[csr_array, "n_labels", "n_features"]  # of unit length, or zeros
+    lists: Annotated[csr_array, "n_features", "n_labels"]  # the transpose
 
     def nearest(self, X: csr_array, k: int, n_jobs: int = 1) -> tuple[I32, F32]:
         """Return the k labels whose descriptions have the largest product with each row.

@@ -9,7 +9,7 @@ from numba import njit
 from scipy.special import expit, softmax
 
 from labelry.arrays import F32, Ints
-from labelry.linalg.parallel import run, spans
+from labelry.linalg.parallel import run_spans
 from labelry.linalg.sketch import gram
 from labelry.linalg.topk import topk_blocks
 from labelry.ranking.logistic_kernels import exp_row
@@ -22,21 +22,12 @@ _LINKS = {"identity": lambda S: S, "softmax": lambda S: softmax(S, axis=1), "sig
 
 
 class LinearDecoder(NamedTuple):
-    """Scores link(phi(z) coef + intercept).
-
-    Attributes
-    ----------
-    coef : array (m, n_labels)
-    intercept : array (n_labels,)
-    link : {"identity", "softmax", "sigmoid"}
-        "softmax" and "sigmoid" give probabilities.
-    features : RandomFeatures or None
-        The map phi; None for the identity.
-    """
+    """Scores link(phi(z) coef + intercept); "softmax" and "sigmoid" give probabilities."""
 
     coef: Annotated[F32, "n_inner", "n_labels"]
     intercept: Annotated[F32, "n_labels"]
     link: Link = "identity"
+    # The map phi; None for the identity.
     features: Annotated[RandomFeatures, Sizes(n_random_features="n_inner")] | None = None
 
     @property
@@ -58,8 +49,7 @@ class LinearDecoder(NamedTuple):
         def logits(rows: slice) -> F32:
             S = self._logits(Z[rows])
             if self.link == "softmax":
-                tasks = [(S, norms[rows], *span) for span in spans(len(S), n_jobs)]
-                run(_log_sums, tasks, n_jobs)
+                run_spans(_log_sums, (S, norms[rows]), len(S), n_jobs)
             return S
 
         labels, best = topk_blocks(logits, len(Z), self.coef.shape[1], k, n_jobs)

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from labelry.arrays import F32, F64, Ints
 from labelry.linalg.clusters import nearest_centre, unit_centres
-from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, spans
+from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, run_spans
 from labelry.linalg.sketch import randomized_eigh
 from labelry.linalg.solve import LinearMap
 from labelry.linalg.topk import topk
@@ -48,11 +48,7 @@ _SLOWEST = 0.05  # training stops when the product of these factors is below thi
 
 
 class _Kind(NamedTuple):
-    """What differs between softmax and sigmoids.
-
-    The numbers were chosen on held-out training rows of ALOI, Bibtex and Delicious, which no table
-    shows.
-    """
+    """The differences between softmax and sigmoids, chosen on held-out rows that no table shows."""
 
     rate: float  # first step of a coefficient, times the number of features
     ridge: float  # in the whitening, of the mean variance: lesser directions stay smaller
@@ -123,8 +119,6 @@ def fit_logistic(
     rows, the prediction term of a minibatch) were tried on held-out rows of ALOI, 10 epochs: error
     9.6 % with neither, 9.8 % with the start, 10.3 % with the gradient.
 
-    Examples
-    --------
     >>> Z = np.linspace(-1, 1, 200, dtype=np.float32)[:, None]
     >>> Y = csr_array(np.hstack([Z < 0, Z >= 0]).astype(np.float32))
     >>> logits = fit_logistic(Z, Y, multiclass=True, rng=np.random.default_rng(0))
@@ -135,10 +129,6 @@ def fit_logistic(
     w = np.ones(len(Z), dtype=np.float32) if weights is None else np.float32(weights)
     if w.shape != (len(Z),) or not (w >= 0).all():
         raise ValueError(f"weights must be {len(Z)} numbers of at least 0, got {weights!r}")
-    if not 0 <= held_out < 1:
-        raise ValueError(f"held_out must be at least 0 and below 1, got {held_out}")
-    if n_negatives is not None and n_negatives < 1:
-        raise ValueError(f"n_negatives must be at least 1, got {n_negatives}")
     if n_negatives is None and Y.shape[1] > _EXACT:
         n_negatives = _NEGATIVES
     if max_epochs is None:
@@ -233,8 +223,8 @@ def _whiten(
     rest = max(energy - float(variance.sum()), 0.0) / max(m - len(variance), 1)
     added = ridge * energy / m or 1.0
     scale = 1.0 / np.sqrt(added + rest)
-    change = 1.0 / np.sqrt(added + variance) / scale - 1.0
-    whitening = _Whitening(mean, np.float32(scale), P, change.astype(np.float32))
+    change = (1.0 / np.sqrt(added + variance) / scale - 1.0).astype(np.float32)
+    whitening = _Whitening(mean, np.float32(scale), P, change)
     if features is not None:
         return whitening, lambda index: whitening(features(Z[index]))
     stored = np.empty((len(Z), m + 1), dtype=np.float32)
@@ -269,9 +259,7 @@ class _Loss:
 
     def mean(self, rows: Ints, W: F32) -> float:
         """Return the weighted mean of the losses of the rows."""
-        total = 0.0
-        for losses in self._losses(rows, W):
-            total += float(losses.sum())
+        total = sum(float(losses.sum()) for losses in self._losses(rows, W))
         return total / max(float(self.weights[rows].sum()), 1e-30)
 
     def _losses(self, rows: Ints, W: F32) -> Iterator[Losses]:
@@ -290,8 +278,7 @@ class _Loss:
         losses = np.empty(len(rows))
         labels = (indptr.astype(np.int64), places.astype(np.int64))
         args = (S, bounds, *labels, self.weights[rows], losses, self.multiclass)
-        tasks = [(*args, *part) for part in spans(len(rows), self.n_jobs)]
-        run(kernels.residual_rows, tasks, self.n_jobs)
+        run_spans(kernels.residual_rows, args, len(rows), self.n_jobs)
         return losses
 
 
@@ -374,8 +361,7 @@ class _ShortlistLoss(_Loss):
         pairs, places = self._shortlists(rows, T, rng)
         S = np.empty(len(pairs.labels), dtype=np.float32)
         args = (F, W, pairs.bounds, pairs.labels, S)
-        tasks = [(*args, *part) for part in spans(len(F), self.n_jobs)]
-        run(kernels.pair_scores, tasks, self.n_jobs)
+        run_spans(kernels.pair_scores, args, len(F), self.n_jobs)
         return S, pairs, self._run_residuals(S, rows, pairs.bounds, T.indptr, places)
 
     def _shortlists(
@@ -422,9 +408,8 @@ class _Stepper:
         self.means = (np.zeros_like(W), np.zeros(len(W), dtype=np.float32), n_steps)
 
     def step(self, labels: Ints, G: F32, rate: float, penalty: float) -> None:
-        state = (self.W, *self.means, labels, G, rate, penalty)
-        tasks = [(*state, *part) for part in spans(len(labels), self.n_jobs)]
-        run(kernels.step_rows, tasks, self.n_jobs)
+        arguments = (self.W, *self.means, labels, G, rate, penalty)
+        run_spans(kernels.step_rows, arguments, len(labels), self.n_jobs)
 
 
 def _minimise(

@@ -80,33 +80,18 @@ class Neighbours(SharesRanker):
 
     Without lists, a pair of a query and a training row costs 2 k flops, or 2 for each feature that
     both have if rows are sparse.
-
-    Attributes
-    ----------
-    points : array (n_rows, k), or csr_array (k, n_rows)
-        Training rows, scaled and of unit length; of sparse rows, for each feature the rows that
-        have it.
-    scale : array (k,), optional
-        Factor for each dimension of a query.
-    labels : csr_array (n_rows, n_labels)
-    n_neighbors : int
-        More neighbours find more labels; the sharpness keeps the weight of far ones small.
-    sharpness : float
-        Larger gives more weight to the nearest.
-    weights : array (n_rows,), optional
-        Factor on the weight of each training row.
-    lists : VectorLists, optional
-        Where to look for neighbours; everywhere if None.
     """
 
+    # Training rows, scaled and of unit length; of sparse rows, for each feature the rows with it.
     points: (
         Annotated[F32, "n_points", "n_features"] | Annotated[csr_array, "n_features", "n_points"]
     )
-    scale: Annotated[F32, "n_features"] | None
+    scale: Annotated[F32, "n_features"] | None  # factor for each dimension of a query
     labels: Annotated[csr_array, "n_points", "n_labels"]
     n_neighbors: Annotated[int, AtLeast(1)] = 100
     sharpness: float = 15.0
-    weights: Annotated[F32, "n_points"] | None = None
+    weights: Annotated[F32, "n_points"] | None = None  # factor on the weight of each point
+    # Where to look for neighbours; everywhere if None.
     lists: Annotated[VectorLists, Sizes(n_points="n_points")] | None = None
 
     def check_stored(self, check: StoredCheck) -> None:
@@ -138,13 +123,9 @@ class Neighbours(SharesRanker):
             raise ValueError("index must be exact for sparse rows and texts, got approximate")
         with phase("lists of neighbours"):
             lists, order = make_lists(self.points, rng=rng, n_jobs=n_jobs)
-        return replace(
-            self,
-            points=self.points[order],
-            labels=self.labels[order],
-            weights=None if self.weights is None else self.weights[order],
-            lists=lists,
-        )
+        weights = None if self.weights is None else self.weights[order]
+        points, labels = self.points[order], self.labels[order]
+        return replace(self, points=points, labels=labels, weights=weights, lists=lists)
 
     def with_rows(self, Z: F32, Y: csr_array, n_jobs: int = 1) -> Neighbours:
         """Return neighbours with further embedded rows; Y may have more labels than those so far.
@@ -225,6 +206,5 @@ def fit_nearest_neighbours(
     rows: Rows, settings: NearestNeighboursSettings, rng: np.random.Generator
 ) -> Neighbours:
     """Keep the training rows and their labels, in lists if an approximate index is asked for."""
-    X, Y = in_memory(rows, "knn")
-    found = plain_neighbours(X, Y, settings.n_neighbors, settings.sharpness)
+    found = plain_neighbours(*in_memory(rows, "knn"), settings.n_neighbors, settings.sharpness)
     return found if settings.index == "exact" else found.approximate(rng, rows.n_jobs)

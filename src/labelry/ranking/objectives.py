@@ -11,8 +11,6 @@ from labelry.metrics import inverse_propensity
 from labelry.parameters import Settings, param, settings
 
 Objective = Literal["precision", "propensity", "f1"]
-
-
 OBJECTIVE_HELP = (
     'What the ranking is for. "precision" ranks the most probable labels first. "propensity" moves '
     'labels up that are rare, and so often forgotten (PSP@k). With "f1" the ranking is that of '
@@ -56,9 +54,8 @@ def f1_threshold(scores: F32, hits: Bools, n_true: int) -> float:
 
     `scores` and `hits` (n, m) are those of candidates, minus infinity if there is none; `n_true`
     counts the true labels of all rows, including those that are no candidates.
+    counts the true labels of all rows, including those that are no candidates.
 
-    Examples
-    --------
     >>> scores = np.array([[0.9, 0.4, 0.3, 0.1]], dtype=np.float32)
     >>> round(f1_threshold(scores, np.array([[True, False, True, False]]), n_true=2), 2)
     0.3

@@ -56,22 +56,11 @@ class OneVsRestSettings(Settings):
 
 @dataclass(frozen=True, eq=False)
 class LinearClassifiers(Ranker):
-    """One linear classifier per label.
-
-    Attributes
-    ----------
-    coef : array or csr_array (n_features, n_labels)
-    intercept : array (n_labels,)
-    n_sweeps : array (n_labels,)
-        Passes over the rows that the label took.
-    logistic : bool
-        Whether scores are probabilities; otherwise they are margins.
-    normalize : bool
-    """
+    """One linear classifier per label, whose scores are probabilities or margins."""
 
     coef: Annotated[Matrix, "n_features", "n_labels"]
     intercept: Annotated[F32, "n_labels"]
-    n_sweeps: Annotated[I32, "n_labels"]
+    n_sweeps: Annotated[I32, "n_labels"]  # passes over the rows that the label took
     logistic: bool
     normalize: bool
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -18,13 +18,7 @@ _CONSTANT = 1e-4
 
 
 class RandomFeatures(NamedTuple):
-    """phi(z) = sqrt(2 / m) cos(z directions + phases), so that phi(u)'phi(v) is close to k(u, v).
-
-    Attributes
-    ----------
-    directions : array (k, m)
-    phases : array (m,)
-    """
+    """phi(z) = sqrt(2 / m) cos(z directions + phases), so that phi(u)'phi(v) is near k(u, v)."""
 
     directions: Annotated[F32, "n_features", "n_random_features"]
     phases: Annotated[F32, "n_random_features"]
@@ -61,37 +55,22 @@ def make_random_features(
     noise weighs as much as signal is of little use. s is `bandwidth` times the median of the
     distances (Euclidean, or the sum of absolute differences) between 1000 rows.
 
-    Parameters
-    ----------
-    n_features : int
-        The error of the kernel falls with its square root.
-    bandwidth : float
-        Larger is smoother. Smaller separates near rows, and needs more rows and features.
-    Y : csr_array (n, n_labels), optional
-        Labels of the rows. Z is then an embedding whose columns are of like units.
+    A larger bandwidth is smoother; a smaller one separates near rows, and needs more rows and
+    features. The error of the kernel falls with the square root of the number of features. If
+    labels Y are given, Z is an embedding whose columns are of like units.
 
-    Notes
-    -----
     The weights were chosen on a quarter of the rows of 250 classes of ALOI, held out (80 columns,
     2000 features): error 4.4 % and log loss 0.183 with unit variance, 2.9 % and 0.117 with the
     share, 2.8 % and 0.107 with its square, 2.9 % and 0.106 with its cube.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> Z = rng.standard_normal((50, 3)).astype(np.float32)
     >>> phi = make_random_features(Z, 2000, rng=rng)
     >>> [round(float(v), 1) for v in (phi(Z[:1]) @ phi(Z[:1]).T).ravel()]
     [1.0]
     """
-    if kernel not in get_args(Kernel):
-        raise ValueError(f"kernel must be one of {', '.join(get_args(Kernel))}, got {kernel!r}")
     if 0 in Z.shape:
         raise ValueError(f"Z must have rows and columns, got shape {Z.shape}")
-    if n_features < 1:
-        raise ValueError(f"n_features must be at least 1, got {n_features}")
-    if not bandwidth > 0:
-        raise ValueError(f"bandwidth must be above 0, got {bandwidth}")
     k = Z.shape[1]
     scale = _unit_variance(Z) if Y is None else _explained(Z, Y) ** 2
     points = Z[rng.choice(len(Z), min(len(Z), _N_POINTS), replace=False)] * scale
@@ -115,9 +94,8 @@ def _explained(Z: F32, Y: csr_array) -> F64:
     """Return the share of the variance of each column that the labels explain, from 0 to 1.
 
     It is the intraclass correlation: products z_i z_j of different rows of a label, relative to
-    z_i^2.
-    Unlike the variance of the labels' means it is not inflated where labels have few rows. All
-    ones if no label has two rows that are more similar than others.
+    z_i^2. Unlike the variance of the labels' means it is not inflated where labels have few rows.
+    All ones if no label has two rows that are more similar than others.
     """
     Y = csr_array(Y).astype(np.float32)
     counts = np.bincount(Y.indices, minlength=Y.shape[1])

@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from labelry.arrays import F32, F64, I32, Bools, Ints
 from labelry.checks import StoredCheck, check_at_least
 from labelry.linalg.blas import library_threads
-from labelry.linalg.parallel import run, spans
+from labelry.linalg.parallel import run_spans
 from labelry.ranking.evidence import PER_SCORER, n_features, of_candidates
 from labelry.storage.values import Indices
 
@@ -37,28 +37,15 @@ _LEAF_CANDIDATES = 100  # least candidates in a leaf: with fewer, P@1 falls most
 
 
 class Boosted(NamedTuple):
-    """Decision trees whose leaves add up to log odds.
+    """Decision trees whose leaves add up to log odds."""
 
-    Attributes
-    ----------
-    roots : array (n_trees,)
-        Number of the node that each tree begins with.
-    feature : array (n_nodes,)
-        Feature that a node tests; -1 for a leaf.
-    threshold : array (n_nodes,)
-        Largest value for which the path goes left; for a leaf, its log odds.
-    left, right : array (n_nodes,)
-        Children, which are later nodes.
-    offset : float
-        Log odds that are added in any case.
-    """
-
-    roots: Annotated[I32, "n_trees", Indices("n_nodes")]
-    feature: Annotated[I32, "n_nodes"]
+    roots: Annotated[I32, "n_trees", Indices("n_nodes")]  # number of the first node of each tree
+    feature: Annotated[I32, "n_nodes"]  # that a node tests; -1 for a leaf
+    # Largest value for which the path goes left; for a leaf, its log odds.
     threshold: Annotated[F32, "n_nodes"]
-    left: Annotated[I32, "n_nodes", Indices("n_nodes")]
+    left: Annotated[I32, "n_nodes", Indices("n_nodes")]  # children are later nodes
     right: Annotated[I32, "n_nodes", Indices("n_nodes")]
-    offset: float
+    offset: float  # log odds that are added in any case
 
     def check_fits(self, check: StoredCheck, n_scorers: int) -> None:
         """Raise a ValueError unless every path ends, and tests features of so many scorers."""
@@ -69,22 +56,17 @@ class Boosted(NamedTuple):
             if (getattr(self, name)[inner] <= inner).any():
                 raise ValueError(f"{name} must be a later node than the node itself")
 
-    def times(self, factor: float) -> Boosted:
-        """Return the model with all log odds multiplied by a factor."""
-        leaf = self.feature < 0
-        threshold = np.where(leaf, np.float32(factor) * self.threshold, self.threshold)
-        return self._replace(threshold=threshold, offset=self.offset * factor)
-
-    def moved(self, by: float) -> Boosted:
-        """Return the model with a constant added to all log odds."""
-        return self._replace(offset=self.offset + float(by))
+    def adjusted(self, factor: float, by: float) -> Boosted:
+        """Return the model with all log odds multiplied by a factor, then moved by a constant."""
+        leaves = np.where(self.feature < 0, np.float32(factor), np.float32(1))
+        return self._replace(threshold=leaves * self.threshold, offset=self.offset * factor + by)
 
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Return the log odds of candidates (n, m) with features F (n, m, n_features)."""
         out = np.full(candidates.shape, self.offset, dtype=np.float32)
         trees = self[:-1]  # all fields but the offset
-        tasks = [(candidates, F, trees, out, *span) for span in spans(len(out), n_jobs)]
-        run(_add_leaves, tasks, n_jobs)
+        run_spans(_add_leaves, (candidates, F, trees, out), len(out), n_jobs)
+        return out
         return out
 
 
@@ -98,13 +80,9 @@ class Logistic(NamedTuple):
         """Raise a ValueError unless there is a weight for each feature of so many scorers."""
         check.array("coef", self.coef, PER_SCORER * n_scorers + 1 + 2 * n_scorers)
 
-    def times(self, factor: float) -> Logistic:
-        """Return the model with all log odds multiplied by a factor."""
-        return Logistic(np.float32(factor) * self.coef, self.intercept * factor)
-
-    def moved(self, by: float) -> Logistic:
-        """Return the model with a constant added to all log odds."""
-        return self._replace(intercept=self.intercept + float(by))
+    def adjusted(self, factor: float, by: float) -> Logistic:
+        """Return the model with all log odds multiplied by a factor, then moved by a constant."""
+        return Logistic(np.float32(factor) * self.coef, self.intercept * factor + by)
 
     def log_odds(self, candidates: Ints, F: F32, n_jobs: int = 1) -> F32:
         """Return the log odds of candidates (n, m) with features F (n, m, n_features)."""
@@ -169,11 +147,11 @@ def fit_reranker(
             models.append(_logistic_model(features, true))
         if kind == "boosted" or (kind == "average" and true.sum() >= _FEW_HITS):
             models.append(_boosted_model(features, true, rng))
-    if len(models) > 1:  # the re-ranker takes their mean
-        shares = (1 - _BOOSTED_SHARE, _BOOSTED_SHARE)
-        models = [model.times(2 * share) for model, share in zip(models, shares, strict=True)]
-    # Among the drawn candidates the odds are too high, by the same factor for all.
-    return Reranker([model.moved(np.log(rate)) for model in models])
+    # The re-ranker takes the mean of its models. Among the drawn candidates the odds are too high,
+    # by the same factor for all.
+    shares = (2 * (1 - _BOOSTED_SHARE), 2 * _BOOSTED_SHARE) if len(models) > 1 else (1.0,)
+    by = float(np.log(rate))
+    return Reranker([model.adjusted(s, by) for model, s in zip(models, shares, strict=True)])
 
 
 def _drawn_candidates(

@@ -20,20 +20,15 @@ class SharesRanker(Ranker):
     """Base of the rankers that find points for a row, which add their labels with a weight.
 
     The weights of a row add up to one, so the score of a label is its share of the points.
-
-    Attributes
-    ----------
-    labels : csr_array (n_points, n_labels)
     """
 
-    labels: csr_array
+    labels: csr_array  # (n_points, n_labels)
 
     @abstractmethod
     def nearest(self, X: Matrix, n_jobs: int) -> Iterator[tuple[slice, Ints, F32]]:
         """Yield blocks of rows, their points (n, m), and the weights of these."""
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k labels with the largest shares for each row, and their shares."""
         labels = np.empty((X.shape[0], k), dtype=np.int32)
         scores = np.empty((X.shape[0], k), dtype=np.float32)
         for rows, near, weights in self.nearest(X, n_jobs):
@@ -41,7 +36,6 @@ class SharesRanker(Ranker):
         return labels, scores
 
     def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return the shares of all labels, (n_rows, n_labels)."""
         out = np.empty((X.shape[0], self.labels.shape[1]), dtype=np.float32)
         for rows, near, weights in self.nearest(X, n_jobs):
             indptr, indices, data = _as_csr(near, weights)

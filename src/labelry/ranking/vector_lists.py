@@ -14,7 +14,7 @@ from numba import njit
 from labelry.arrays import F32, I32, I64, Ints
 from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.kernels import keep_best
-from labelry.linalg.parallel import run, spans
+from labelry.linalg.parallel import run_spans
 from labelry.linalg.topk import topk
 from labelry.storage.values import AtLeast, Pointers
 
@@ -25,20 +25,12 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 class VectorLists(NamedTuple):
-    """Lists of similar points: their centres, and where each begins among the points.
-
-    Attributes
-    ----------
-    centres : array (k, n_lists)
-    bounds : array (n_lists + 1,)
-        List c is ``points[bounds[c] : bounds[c + 1]]``; none is empty.
-    n_probes : int
-        Lists that a query looks into; more find more of the nearest points, and take longer.
-    """
+    """Lists of similar points: their centres, and where each begins among the points."""
 
     centres: Annotated[F32, "n_features", "n_lists"]
+    # List c is ``points[bounds[c] : bounds[c + 1]]``; none is empty.
     bounds: Annotated[I64, "n_lists + 1", Pointers("n_points", least_step=1)]
-    n_probes: Annotated[int, AtLeast(1)] = 32
+    n_probes: Annotated[int, AtLeast(1)] = 32  # lists that a query looks into; more find more
 
     def search(
         self, queries: F32, points: F32, n_neighbors: int, n_jobs: int = 1
@@ -52,7 +44,7 @@ class VectorLists(NamedTuple):
         near = np.empty((len(queries), n_neighbors), dtype=np.int32)
         inner = np.empty((len(queries), n_neighbors), dtype=np.float32)
         arguments = (queries, points, self.bounds, probes, near, inner)
-        run(search_lists, [(*arguments, *span) for span in spans(len(queries), n_jobs)], n_jobs)
+        run_spans(search_lists, arguments, len(queries), n_jobs)
         return near, inner
 
 
@@ -72,9 +64,8 @@ def make_lists(
         centres = unit_centres(sample, nearest_centre(sample, centres, n_jobs), n_lists)
     where = nearest_centre(points, centres, n_jobs)
     sizes = np.bincount(where, minlength=n_lists)
-    lists = VectorLists(
-        np.ascontiguousarray(centres[:, sizes > 0]), np.cumsum([0, *sizes[sizes > 0]])
-    )
+    kept = sizes > 0
+    lists = VectorLists(np.ascontiguousarray(centres[:, kept]), np.cumsum([0, *sizes[kept]]))
     return lists, np.argsort(where, kind="stable")
 
 
