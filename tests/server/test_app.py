@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 import labelry
-from labelry.server import gate, questions, schemas
+from labelry.server import gate, questions, schemas, served
 
 Start = Callable[..., TestClient]
 
@@ -112,16 +113,31 @@ def test_explanations_come_from_the_model(models: dict[str, Path], client_of: St
     for label in found:
         own = model.explain("cat purrs bone", label["label"])
         said = label["explanation"]
+        listed = [value for side in ("supporting", "opposing") for _, value in said[side]]
+        assert sum(listed) + said["rest"] + said["bias"] == pytest.approx(own.margin)
         assert said["supporting"] == [[word, pytest.approx(c)] for word, c in own.supporting]
         assert said["margin"] == pytest.approx(own.margin)
     assert "cat" in dict(found[0]["explanation"]["supporting"])
 
 
-def test_titles_are_data(client_of: Start) -> None:
+def test_function_words_are_left_out_of_explanations(
+    client_of: Start, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "is_function_word", lambda word: word in ("purrs", "dog"))
+    client = client_of("tagger")
+    said = predict(client, text="cat purrs", k=1, explain=True)[0][0]["explanation"]
+    assert "purrs" not in dict(said["supporting"])
+    own = labelry.load(models["tagger"]).explain("cat purrs", "cat")
+    assert said["rest"] == pytest.approx(own.rest + dict(own.supporting)["purrs"])
+    found = client.get("/v1/labels/1/words?k=3").json()["supporting"]
+    assert "dog" not in {word["word"] for word in found}
+
+
+def test_descriptions_are_data(client_of: Start) -> None:
     client = client_of("tagger")
     answer = client.post("/v1/predict", json={"text": "cat purrs", "k": 1})
     assert answer.headers["content-type"] == "application/json"
-    assert answer.json()["predictions"][0][0]["title"] == "Felis <i>catus</i>"
+    assert answer.json()["predictions"][0][0]["description"] == "Felis <i>catus</i>"
     found = client.get("/v1/labels", params={"query": "CANIS"}).json()["labels"]
     assert [label["label"] for label in found] == ["dog"]
 
@@ -426,6 +442,34 @@ def test_labels_by_their_ids(client_of: Start) -> None:
     for wrong in ("", "1,", "-1", "x", "1 2"):
         answer = client.get("/v1/labels", params={"ids": wrong})
         problem(answer, 422, "invalid_request", "query.ids")
+
+
+def test_a_label_by_its_name(client_of: Start) -> None:
+    client = client_of("texts")
+    for name in ("cat", "fish <b>'\"&", "größe 🦉"):
+        (found,) = client.get("/v1/labels", params={"label": name}).json()["labels"]
+        assert found["label"] == name
+    assert client.get("/v1/labels?label=ca").json() == {"labels": [], "more": False}
+
+
+def test_the_page_learns_what_is_frequent(models: dict[str, Path], client_of: Start) -> None:
+    found = client_of("tagger").get("/v1/model").json()
+    counts = labelry.load(models["tagger"]).label_counts_
+    assert [label["rows"] for label in found["frequent_labels"]] == sorted(counts, reverse=True)
+    assert (found["title"], found["description"], found["examples"]) == ("tagger", "", [])
+
+
+def test_the_access_log(client_of: Start, caplog: pytest.LogCaptureFixture) -> None:
+    client = client_of("texts", access_log=True, api_key="a")
+    caplog.set_level("INFO", gate.access.name)
+    client.get("/v1/labels?query=secret", headers={"x-api-key": "a"})
+    client.post("/v1/predict", json={"text": "secret"})
+    client.get("/" + "a" * 5000)
+    first, second, third = (re.sub(r"[\d.]+ ms$", "", line) for line in caplog.messages)
+    assert first == "testclient GET /v1/labels 200 "
+    assert second == "testclient POST /v1/predict 401 "
+    assert len(third) < 300
+    assert not any("secret" in line for line in caplog.messages)
 
 
 def test_the_model_is_described(client_of: Start) -> None:

@@ -33,6 +33,9 @@ def serve(
     max_body: Annotated[int, Option(help="Most bytes in a request.", min=1)] = 1 << 20,
     timeout: Annotated[float, Option(help="Seconds that a request may take.")] = 10.0,
     max_connections: Annotated[int, Option(help="Most connections of a worker.", min=1)] = 1000,
+    access_log: Annotated[
+        bool, Option("--access-log", help="Write a line to stderr for each request.")
+    ] = False,
 ) -> None:
     """Serve a model over HTTP. A model directory that is replaced is loaded without a pause.
 
@@ -56,6 +59,7 @@ def serve(
         max_body=max_body,
         timeout=timeout,
         max_connections=max_connections,
+        access_log=access_log,
     )
     typer.echo(f"labelry: loading {model.name}", err=True)
 

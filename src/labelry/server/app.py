@@ -69,11 +69,15 @@ class Service:
         query: Annotated[
             str,
             Query(
-                max_length=1000, description="Part of the name or title, in upper or lower case."
+                max_length=1000,
+                description="Part of the label or its description, in upper or lower case.",
             ),
         ] = "",
         limit: Annotated[int, Query(ge=1, le=1000, description="Most labels.")] = 20,
         after: Annotated[int, Query(ge=-1, description="Only ids above this one.")] = -1,
+        label: Annotated[
+            str | None, Query(max_length=10_000, description="Only the label of exactly this name.")
+        ] = None,
         ids: Annotated[
             str | None,
             Query(
@@ -81,15 +85,17 @@ class Service:
             ),
         ] = None,
     ) -> Response:
-        """Return the labels with a text in their name, or the labels with certain ids."""
+        """Return the labels that match a query, one label by its name, or labels by their ids."""
         served = self.holder.current
-        if ids is None:
+        if label is not None:
+            one = served.find(label)
+            found = [] if one is None else [one]
+        elif ids is None:
             found = served.search.find(query, limit + 1, after)
         else:
-            found = [_known(int(label), served, "ids") for label in ids.split(",")]
+            found = [_known(int(number), served, "ids") for number in ids.split(",")]
             limit = len(found)
-        counts = served.model.label_counts_
-        shown = [served.describe(i) | {"rows": int(counts[i])} for i in found[:limit]]
+        shown = [served.counted(number) for number in found[:limit]]
         return AsciiJSON({"labels": shown, "more": len(found) > limit})
 
     async def similar(
@@ -116,8 +122,7 @@ class Service:
             what = "has no weights of words; taggers and linear trees have"
             raise Problem(409, "no_words", f"a {served.model.system} model {what}")
         found = await self._in_time(self.batcher.call(served.words, label_id, k))
-        rows = int(served.model.label_counts_[label_id])
-        return AsciiJSON({"label": served.describe(label_id) | {"rows": rows}} | found)
+        return AsciiJSON({"label": served.counted(label_id)} | found)
 
     async def map(self, request: Request) -> Response:
         """Return the map of all labels, as the bytes that docs/server.md describes."""
@@ -146,6 +151,12 @@ class Service:
         return AsciiJSON(
             {
                 "name": served.name,
+                "title": served.about.title,
+                "description": served.about.description,
+                "examples": served.about.examples,
+                "trained_at": served.about.trained_at,
+                "trained_on": served.about.trained_on,
+                "trained_with": served.about.trained_with,
                 "model": served.fingerprint,
                 "system": served.model.system,
                 "labelry_version": __version__,
@@ -153,6 +164,7 @@ class Service:
                 "features": served.n_features,
                 "labels": len(served.labels),
                 "rows": served.model.n_rows_,
+                "frequent_labels": served.frequent(),
                 "scores": "probabilities" if served.model.probabilities else "scores",
                 "threshold": float(served.model.threshold),
                 "explains": served.can_explain,
@@ -235,7 +247,9 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.add_exception_handler(Problem, _answer_problem)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
-    app.add_middleware(Gate, api_key=settings.api_key, metrics=service.metrics)
+    app.add_middleware(
+        Gate, api_key=settings.api_key, metrics=service.metrics, access_log=settings.access_log
+    )
     app.state.service = service
     return app
 

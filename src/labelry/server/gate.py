@@ -41,15 +41,21 @@ _REFUSAL = Problem(
 )
 
 log = logging.getLogger("labelry.server")
+access = logging.getLogger("labelry.access")  # logs.py says where it goes
+
+_MOST_SHOWN = 200  # characters of a path in the access log
 
 
 class Gate:
     """ASGI middleware; plain code, because it runs for every request."""
 
-    def __init__(self, app: ASGIApp, *, api_key: str | None, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, *, api_key: str | None, metrics: Metrics, access_log: bool
+    ) -> None:
         self._app = app
         self._key = None if api_key is None else api_key.encode()
         self._metrics = metrics
+        self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,9 +80,11 @@ class Gate:
             if not status:
                 await _FAILURE.response()(scope, receive, guarded)
         finally:
-            path = _counted_as(scope["path"])
+            path, seconds = _counted_as(scope["path"]), time.perf_counter() - start
             self._metrics.requests.labels(path, str(status)).inc()
-            self._metrics.seconds.labels(path).observe(time.perf_counter() - start)
+            self._metrics.seconds.labels(path).observe(seconds)
+            if self._access_log:
+                _note_access(scope, status, seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if SURPLUS in scope:
@@ -96,6 +104,13 @@ class Gate:
             elif name == b"authorization" and value[:7].lower() == b"bearer ":
                 given = value[7:].strip()
         return hmac.compare_digest(given, self._key)
+
+
+def _note_access(scope: Scope, status: int, seconds: float) -> None:
+    """Write who asked for what; not the query and the body, which may hold texts of people."""
+    client = (scope["client"] or ("-",))[0]
+    path = scope["raw_path"].decode("ascii", "backslashreplace")[:_MOST_SHOWN]
+    access.info("%s %s %s %d %.1f ms", client, scope["method"], path, status, 1e3 * seconds)
 
 
 def _counted_as(path: str) -> str:

@@ -57,8 +57,12 @@ CONFIGURATION: dict[str, Any] = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s [%(process)d] %(message)s"}},
     "filters": {"limit": {"()": Limit}},
     "handlers": {
-        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["limit"]}
+        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["limit"]},
+        "access": {"class": "logging.StreamHandler", "formatter": "line"},  # every request
     },
     "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {"labelry": {"level": "INFO"}},
+    "loggers": {
+        "labelry": {"level": "INFO"},
+        "labelry.access": {"handlers": ["access"], "propagate": False},
+    },
 }

@@ -104,7 +104,7 @@ class Label(BaseModel):
 
     id: int = Field(description="Number of the label; it may differ in another model.")
     label: str | int | float | bool
-    title: str | None = Field(None, description="Description of the label, if it has one.")
+    description: str | None = Field(None, description="Description of the label, if it has one.")
 
 
 class ScoredLabel(Label):
@@ -123,7 +123,7 @@ class SimilarLabel(Label):
 class CountedLabel(Label):
     """A label and the number of its training rows."""
 
-    rows: int
+    rows: int = Field(description="Training rows that have the label.")
 
 
 class Word(BaseModel):
@@ -179,14 +179,21 @@ class FailedReload(BaseModel):
 class ModelResponse(BaseModel):
     """The model that is served, and what it can do."""
 
-    name: str
+    name: str = Field(description="Name of the directory.")
+    title: str = Field(description="What the page calls the model.")
+    description: str = Field(description="What the model is for; empty if nobody said.")
+    examples: list[str] = Field(description="Documents to try.")
+    trained_at: str | None = Field(description="When the model was trained, in ISO 8601.")
+    trained_on: str | None = Field(description="File of its training rows.")
+    trained_with: str | None = Field(description="labelry version that trained it.")
     model: str = Field(description="Fingerprint.")
     system: str
-    labelry_version: str
+    labelry_version: str = Field(description="labelry version of the server.")
     input: Literal["text", "features"]
     features: int | None = Field(description="Features of a row; null if rows are texts.")
     labels: int
     rows: int = Field(description="Training rows.")
+    frequent_labels: list[CountedLabel] = Field(description="The most frequent labels.")
     scores: Literal["probabilities", "scores"]
     threshold: float = Field(description="Score from which the model predicts a label.")
     explains: bool

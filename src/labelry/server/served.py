@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
+from labelry.data.function_words import is_function_word
 from labelry.estimators import load
 from labelry.estimators.base import LabelRanker
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.topk import topk_blocks
 from labelry.ranking.ranker import Explains, HasLabelVectors, ScoresAll, supports
+from labelry.server.about import about
 from labelry.storage import modelfile
 
 Inputs: TypeAlias = "list[str] | csr_array"
@@ -27,6 +29,10 @@ Identity: TypeAlias = tuple[tuple[int, ...] | None, ...]
 _END = "\0"  # the end of a name in the text of `LabelSearch`
 
 _WARM_LABELS = 100_000  # of more, the vectors are computed when somebody asks; not tuned
+
+_FREQUENT = 12  # most frequent labels, which the page shows at first
+_EXPLAINING = 10  # features for a label, and as many against it
+_SPARE = 20  # features that are asked for beyond those shown, as some are function words
 
 WIDE = 1000  # best labels of a row to filter, if a model cannot score all
 
@@ -39,16 +45,22 @@ class Served:
         self.name = name
         self.fingerprint = fingerprint
         self.loaded_at = time.time()
+        self.about = about(model, name)
         self.takes_text = model.text_features_ is not None
         # Features of a row; None if rows are texts.
         self.n_features = None if self.takes_text else int(model.n_features_in_)
         self.labels: list[Any] = model.classes_.tolist()  # by id
         # Descriptions of labels by id, "" for one without; None if no label has one.
-        self.titles: list[str] | None = None if model.names_ is None else model.names_.tolist()
+        self.descriptions: list[str] | None = (
+            None if model.names_ is None else model.names_.tolist()
+        )
         names = list(map(str, self.labels))
         self._ids = {name: i for i, name in enumerate(names)}
-        if self.titles is not None:
-            names = [f"{name} {title}" for name, title in zip(names, self.titles, strict=True)]
+        if self.descriptions is not None:
+            names = [
+                f"{name} {described}"
+                for name, described in zip(names, self.descriptions, strict=True)
+            ]
         self.search = LabelSearch(names)
         self.can_explain = supports(model, Explains)
         self.can_compare = supports(model, HasLabelVectors)
@@ -80,9 +92,18 @@ class Served:
     def describe(self, label: int) -> dict[str, Any]:
         """Return a label as answers show it."""
         shown = {"id": label, "label": self.labels[label]}
-        if self.titles is not None:
-            shown["title"] = self.titles[label]
+        if self.descriptions is not None:
+            shown["description"] = self.descriptions[label]
         return shown
+
+    def counted(self, label: int) -> dict[str, Any]:
+        """Return a label as answers show it, with the number of its training rows."""
+        return self.describe(label) | {"rows": int(self.model.label_counts_[label])}
+
+    def frequent(self) -> list[dict[str, Any]]:
+        """Return the most frequent labels, the most frequent first."""
+        order = np.argsort(-self.model.label_counts_, kind="stable")
+        return [self.counted(label) for label in order[:_FREQUENT].tolist()]
 
     def topk(self, rows: Inputs, k: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the ids (-1: none) and scores of the best labels of each row."""
@@ -111,9 +132,22 @@ class Served:
         return np.where(refused, -1, ids), np.where(refused, np.float32(-np.inf), scores)
 
     def explain(self, row: Any, label: int) -> dict[str, Any]:
-        """Return the explanation of a label for a row, as plain data."""
-        explanation = self.model.explain(row, self.labels[label])
-        return {name: _plain(value) for name, value in explanation._asdict().items()}
+        """Return the explanation of a label for a row, as plain data without function words.
+
+        What function words add is part of the rest.
+        """
+        full = self.model.explain(row, self.labels[label], _EXPLAINING + _SPARE)
+        sides = [
+            _without_function_words(side, _EXPLAINING) for side in (full.supporting, full.opposing)
+        ]
+        listed, shown = (
+            sum(value for side in lists for _, value in side)
+            for lists in ((full.supporting, full.opposing), sides)
+        )
+        found = full._replace(
+            supporting=sides[0], opposing=sides[1], rest=full.rest + listed - shown
+        )
+        return {name: _plain(value) for name, value in found._asdict().items()}
 
     def similar(self, label: int, k: int) -> list[dict[str, Any]]:
         """Return the labels most similar to one, with their similarity."""
@@ -132,15 +166,18 @@ class Served:
         """Return the k features with the largest weights for a label, and the k against it.
 
         They are those of a row in which every feature is 1. Features are words, or numbers of
-        columns.
+        columns. Function words are left out.
         """
         features = self.model.text_features_
         width = self.model.n_features_in_ if features is None else features.n_features_out_
         every = csr_array(np.ones((1, width), dtype=np.float32))
         found = self.model.fitted_.contributions(every, label)
-        sides = zip(("supporting", "opposing"), found.strongest(k), strict=True)
+        sides = zip(("supporting", "opposing"), found.strongest(k + _SPARE), strict=True)
         return {
-            side: [{"word": w, "weight": v} for w, v in found.named(places, features)]
+            side: [
+                {"word": word, "weight": weight}
+                for word, weight in _without_function_words(found.named(places, features), k)
+            ]
             for side, places in sides
         }
 
@@ -174,6 +211,11 @@ class LabelSearch:
 
 def _folded(name: str) -> str:
     return name.casefold().replace(_END, " ")
+
+
+def _without_function_words(listed: list[tuple[Any, float]], n: int) -> list[tuple[Any, float]]:
+    """Return the first n features that are no function words."""
+    return [(feature, value) for feature, value in listed if not is_function_word(feature)][:n]
 
 
 def n_rows(inputs: Inputs) -> int:

@@ -22,6 +22,7 @@ class ServerSettings:
     timeout: float = 10.0  # seconds for an answer; to send the request a client has as long again
     # Most connections of a worker; further ones get a 503 and are closed. Each takes about 20 KB.
     max_connections: int = 1000
+    access_log: bool = False  # write a line for each request
     poll: float = 1.0  # seconds between checks of the model directory
 
     def __post_init__(self) -> None:
