@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from labelry.report import label_map as module
-from labelry.report.label_map import LEADERS, MOST_GROUPS, LabelMap, label_map
+from labelry.report.label_groups import GREY, MOST_GROUPS, dense_groups
+from labelry.report.label_map import LEADERS, LabelMap, label_map
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +25,12 @@ def clusters(n_clusters: int, size: int, seed: int = 0) -> tuple[np.ndarray, np.
     return (centres[cluster] + rng.normal(size=(len(cluster), 20))).astype(np.float32), cluster
 
 
-def drawn(vectors: np.ndarray, counts: Any = None, seed: int = 0) -> LabelMap:
+def drawn(
+    vectors: np.ndarray, counts: Any = None, names: list[str] | None = None, seed: int = 0
+) -> LabelMap:
     counts = np.ones(len(vectors)) if counts is None else counts
-    return label_map(vectors, counts, np.random.default_rng(seed))
+    names = [str(i) for i in range(len(vectors))] if names is None else names
+    return label_map(vectors, counts, names, np.random.default_rng(seed))
 
 
 def same_among_nearest(points: np.ndarray, cluster: np.ndarray) -> float:
@@ -52,19 +56,59 @@ def test_labels_lie_beside_similar_ones(size: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_groups_follow_the_vectors_and_are_named_by_frequent_labels() -> None:
-    V, cluster = clusters(6, 10)
-    counts = np.arange(len(V)) + 100 * (cluster == 3)
-    found = drawn(V, counts)
+    V, cluster = clusters(6, 30)
+    counts = np.arange(len(V)) + 1000 * (cluster == 3)
+    colours = ["red", "blue", "green", "pink", "grey", "black"]
+    names = [f"{colours[c]} thing {i}" for i, c in enumerate(cluster)]
+    found = drawn(V, counts, names)
     assert found.groups.dtype == np.uint8
-    assert int(found.groups.max()) + 1 == MOST_GROUPS == len(found.leaders)
-    for group in range(MOST_GROUPS):
+    assert (found.groups == GREY).mean() < 0.2
+    assert len(found.leaders) == len(found.words) >= 6
+    for group, word in enumerate(found.words):
         members = np.flatnonzero(found.groups == group)
         assert len(set(cluster[members])) == 1  # a group never mixes clusters
         best = members[np.argsort(-counts[members])][:LEADERS]
         assert found.leaders[group][: len(best)].tolist() == best.tolist()
         assert (found.leaders[group][len(best) :] == -1).all()
-    rows = np.bincount(found.groups, counts)
+        assert not word or word.lower() in names[members[0]]
+    assert {colour.capitalize() for colour in colours} <= {w.split()[0] for w in found.words}
+    rows = np.bincount(found.groups, counts, 256)[: len(found.words)]
     assert (np.diff(rows) <= 0).all()  # the group with the most rows first
+    assert cluster[found.groups == 0][0] == 3
+
+
+def blobs(centres: np.ndarray, size: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    points = np.repeat(centres, size, axis=0) + rng.normal(0, 0.01, (size * len(centres), 2))
+    return points.clip(0, 1).astype(np.float32)
+
+
+def test_a_group_is_one_dense_place_and_what_lies_between_is_grey() -> None:
+    grid = np.stack(np.meshgrid(np.linspace(0.1, 0.9, 6), np.linspace(0.1, 0.9, 6)), -1)
+    points = blobs(grid.reshape(-1, 2), 50)
+    stray = np.random.default_rng(1).random((40, 2)).astype(np.float32)
+    points = np.concatenate([points, stray])
+    U = np.ones((len(points), 2), dtype=np.float32)
+    groups, words = dense_groups(points, U, np.ones(len(points)), ["7"] * len(points))
+    assert len(words) == MOST_GROUPS < 36
+    assert set(words) == {""}
+    assert set(groups.tolist()) == {*range(MOST_GROUPS), GREY}
+    for group in range(MOST_GROUPS):
+        assert np.ptp(points[groups == group], axis=0).max() < 0.15
+
+
+def test_a_word_names_one_group_only_and_must_be_in_enough_of_its_labels() -> None:
+    points = blobs(np.array([[0.1, 0.1], [0.9, 0.1], [0.5, 0.9]]), 60)
+    names = (
+        ["fox of the wood"] * 100
+        + ["fox of the sea"] * 20
+        + [f"rare{chr(97 + i % 26)}{i}" for i in range(60)]
+    )
+    names[-5:] = ["odd one"] * 5  # too few of its group
+    groups, words = dense_groups(points, np.ones((180, 2), np.float32), np.arange(180), names)
+    assert groups[0] != groups[70] != groups[170]
+    assert words[groups[170]] == ""
+    assert len({words[groups[0]], words[groups[70]]} - {""}) == 2
 
 
 def test_the_same_seed_gives_the_same_map(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +124,8 @@ def test_few_labels(n: int) -> None:
     found = drawn(np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32))
     assert np.isfinite(found.points).all()
     assert len(np.unique(found.points.round(4), axis=0)) == n
-    assert found.leaders[0, 0] >= 0
+    assert len(found.leaders) == len(found.words) <= n // 3
+    assert set(found.groups.tolist()) <= {*range(len(found.words)), GREY}
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
@@ -92,7 +137,7 @@ def test_labels_with_equal_vectors_are_spread(value: float) -> None:
 
 def test_counts_must_fit() -> None:
     with pytest.raises(ValueError, match="counts must have 3 values, got 2"):
-        label_map(np.eye(3, dtype=np.float32), np.ones(2), np.random.default_rng(0))
+        label_map(np.eye(3, dtype=np.float32), np.ones(2), list("abc"), np.random.default_rng(0))
 
 
 def test_umap_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ def layout(n: int, seed: int = 0) -> tuple[LabelMap, np.ndarray]:
     groups = (np.arange(n) % 3).astype(np.uint8)
     order = np.argsort(-counts)
     leaders = np.array([[i for i in order if groups[i] == g][:3] for g in range(3)], dtype=np.int32)
-    return LabelMap(rng.random((n, 2)).astype(np.float32), groups, leaders), counts
+    points = rng.random((n, 2)).astype(np.float32)
+    return LabelMap(points, groups, leaders, [""] * 3), counts
 
 
 def points(svg: object) -> dict[str, int]:
@@ -68,7 +69,7 @@ def test_long_names_are_cut_and_have_room_together(monkeypatch: pytest.MonkeyPat
 
 
 def test_labels_in_one_place() -> None:
-    same = LabelMap(np.full((4, 2), 0.5), np.zeros(4, dtype=np.uint8), np.array([[0, 1, -1]]))
+    same = LabelMap(np.full((4, 2), 0.5), np.zeros(4, dtype=np.uint8), np.array([[0, 1, -1]]), [""])
     text = rendered(map_figure(same, np.ones(4), list("abcd")).svg)
     assert "nan" not in text
     assert len(set(re.findall(r"M\d+ \d+h0", text))) == 1

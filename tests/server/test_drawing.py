@@ -23,7 +23,9 @@ from labelry.server.served import fingerprint_of
 from labelry.server.settings import ServerSettings
 
 POINTS = np.array([[0, 1], [0.5, 0.25], [1, 0]], dtype=np.float32)
-FOUND = LabelMap(POINTS, np.array([1, 0, 1], np.uint8), np.array([[1, -1, -1], [2, 0, -1]]))
+FOUND = LabelMap(
+    POINTS, np.array([1, 0, 1], np.uint8), np.array([[1, -1, -1], [2, 0, -1]]), ["Cat", ""]
+)
 COUNTS = np.array([0, 7, 63])
 
 
@@ -41,7 +43,7 @@ def decoded(content: bytes) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
 
 def test_a_map_in_bytes() -> None:
     head, points, groups, frequency = decoded(encoded(FOUND, COUNTS))
-    assert head == {"labels": 3, "leaders": [[1], [2, 0]]}
+    assert head == {"labels": 3, "leaders": [[1], [2, 0]], "words": ["Cat", ""]}
     np.testing.assert_allclose(points, POINTS, atol=1e-5)
     assert groups.tolist() == [1, 0, 1]
     assert frequency.tolist() == [0, 128, 255]  # log 8 is half of log 64

@@ -571,7 +571,9 @@ def test_a_hundred_thousand_labels(
     centres = rng.uniform(0.15, 0.85, (12, 2))
     points = np.clip(centres[groups] + rng.normal(0, 0.06, (n, 2)), 0, 1).astype(np.float32)
     leaders = np.searchsorted(groups, np.arange(12))[:, None].astype(np.int32)
-    content = encoded(LabelMap(points, groups, leaders), rng.zipf(1.5, n).clip(0, 10**6))
+    content = encoded(
+        LabelMap(points, groups, leaders, ["word"] * 12), rng.zipf(1.5, n).clip(0, 10**6)
+    )
     page = open_page()
     page.route(
         "**/v1/map",

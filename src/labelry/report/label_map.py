@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
@@ -15,36 +15,39 @@ from labelry.arrays import F32, I32, I64, Ints
 from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.topk import topk_blocks
+from labelry.report.label_groups import GREY, dense_groups
 
-MOST_GROUPS = 12  # most groups, because people can tell twelve colours apart
 LEADERS = 3  # most frequent labels that name a group
 
 _UMAP_LABELS = 20_000  # most labels for UMAP, which then takes about a minute; not tuned
 _LANDMARKS = 1_200  # labels, or centres of labels, that t-SNE places; not tuned
-_LABELS_PER_GROUP = 5  # least labels of a group on average; not tuned
-_SAMPLE = 30_000  # labels from which clusters are learnt; not tuned
 _FEW = 8  # up to so many labels are placed on a circle; not tuned
 _GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
 
 
 class LabelMap(NamedTuple):
-    """Labels on a plane, in at most `MOST_GROUPS` groups.
+    """Labels on a plane, and groups of labels that lie close together.
 
     `leaders` are the most frequent labels of each group, in that order; -1 if there are fewer.
+    `words` name the groups; a word is empty where the labels of a group have none in common.
     """
 
     points: F32  # (n_labels, 2) in the unit square; y grows upwards
-    groups: NDArray[np.uint8]  # of each label; the group with the most rows is 0
+    groups: NDArray[np.uint8]  # of each label, or `GREY`; the group with the most rows is 0
     leaders: I32  # (n_groups, LEADERS)
+    words: list[str]  # (n_groups,)
 
 
-def label_map(vectors: F32, counts: Ints, rng: np.random.Generator) -> LabelMap:
+def label_map(
+    vectors: F32, counts: Ints, names: Sequence[str], rng: np.random.Generator
+) -> LabelMap:
     """Place labels by their vectors: the larger the cosine of two labels, the nearer they are.
 
     With at most 20,000 labels, UMAP places them if it is installed (the ``map`` extra). Otherwise
     t-SNE places 1,200 centres of labels, and each label lies between the centres that are most
     similar to it; this takes seconds for 100,000 labels. It runs in one thread, because a server
-    needs the others. `counts` are the rows of each label.
+    needs the others. `counts` are the rows of each label, `names` the texts whose words name the
+    groups.
 
     References
     ----------
@@ -53,19 +56,22 @@ def label_map(vectors: F32, counts: Ints, rng: np.random.Generator) -> LabelMap:
 
     Examples
     --------
-    >>> found = label_map(np.eye(3, dtype=np.float32), np.ones(3), np.random.default_rng(0))
-    >>> found.points.shape, found.groups.tolist(), found.leaders.tolist()
-    ((3, 2), [0, 0, 0], [[0, 1, 2]])
+    >>> names = ["red fox", "arctic fox", "grey fox"]
+    >>> found = label_map(np.eye(3, dtype=np.float32), np.ones(3), names, np.random.default_rng(0))
+    >>> found.points.shape, found.groups.tolist(), found.leaders.tolist(), found.words
+    ((3, 2), [0, 0, 0], [[0, 1, 2]], ['Fox'])
     """
-    if len(vectors) != len(counts):
-        raise ValueError(f"counts must have {len(vectors)} values, got {len(counts)}")
+    for what, given in (("counts", counts), ("names", names)):
+        if len(vectors) != len(given):
+            raise ValueError(f"{what} must have {len(vectors)} values, got {len(given)}")
     with threadpool_limits(1):
         U = scaled_rows(np.ascontiguousarray(vectors, dtype=np.float32))
         # Labels with equal vectors, such as the zeros of labels without rows, would all lie on one
         # point; a little noise separates them.
         U = U + rng.normal(0, 1e-3 / np.sqrt(max(1, U.shape[1])), U.shape).astype(np.float32)
-        groups = _grouped(U, np.asarray(counts), rng)
-        return LabelMap(_in_unit_square(_placed(U, rng)), groups, _leaders(groups, counts))
+        points = _in_unit_square(_placed(U, rng))
+        groups, words = dense_groups(points, U, np.asarray(counts), names)
+        return LabelMap(points, groups, _leaders(groups, counts, len(words)), words)
 
 
 def _placed(U: F32, rng: np.random.Generator) -> F32:
@@ -126,21 +132,10 @@ def _centres(U: F32, n_clusters: int, rng: np.random.Generator) -> F32:
     return centres
 
 
-def _grouped(U: F32, counts: Ints, rng: np.random.Generator) -> NDArray[np.uint8]:
-    n_groups = int(np.clip(len(U) // _LABELS_PER_GROUP, 1, MOST_GROUPS))
-    means = KMeans(n_groups, n_init=3, random_state=_seed(rng))
-    sample = U if len(U) <= _SAMPLE else U[np.sort(rng.choice(len(U), _SAMPLE, replace=False))]
-    found = means.fit(sample).predict(U)
-    rows = np.bincount(found, counts, n_groups)
-    position = np.empty(n_groups, dtype=np.uint8)
-    position[np.argsort(-rows, kind="stable")] = np.arange(n_groups)
-    return position[found]
-
-
-def _leaders(groups: NDArray[np.uint8], counts: Ints) -> I32:
+def _leaders(groups: NDArray[np.uint8], counts: Ints, n_groups: int) -> I32:
     rank = _rank_within(groups, -np.asarray(counts))
-    first = np.flatnonzero(rank < LEADERS)
-    leaders = np.full((int(groups.max(initial=0)) + 1, LEADERS), -1, dtype=np.int32)
+    first = np.flatnonzero((rank < LEADERS) & (groups != GREY))
+    leaders = np.full((n_groups, LEADERS), -1, dtype=np.int32)
     leaders[groups[first], rank[first]] = first
     return leaders
 

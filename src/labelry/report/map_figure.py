@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry.report.label_groups import GREY
 from labelry.report.label_map import LabelMap
 from labelry.report.markup import Element, add, element, shortened
 
@@ -73,12 +74,20 @@ def _add_points(
     radius = float(np.clip(radius, 1.2, 9))
     size = _SIZES - 1 - np.arange(len(order)) * _SIZES // len(order)
     for s in range(_SIZES):
-        for group in range(len(found.leaders)):
+        for group in np.unique(found.groups).tolist():
             chosen = order[(size == s) & (found.groups[order] == group)]
             if len(chosen):
                 path = "".join(f"M{x} {y}h0" for x, y in places[chosen].tolist())
                 wide = radius * (1.3 + 0.5 * s)
-                add(svg, element("path", d=path, class_=f"group-{group}", stroke_width=wide))
+                add(
+                    svg,
+                    element(
+                        "path",
+                        d=path,
+                        class_="grey" if group == GREY else f"group-{group % 12}",
+                        stroke_width=wide,
+                    ),
+                )
 
 
 def _add_leaders(

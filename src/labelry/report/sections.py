@@ -176,8 +176,8 @@ def map_of_labels(subject: Subject) -> list[Content]:
         raise LeftOut("there are fewer than three labels")
     with phase("label map"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # layout methods warn about unusual vectors
-        found = label_map(subject.vectors, counts, subject.rng)
-    plain = [names.plain(label) for label in range(names.n_known)]
+        plain = [names.plain(label) for label in range(names.n_known)]
+        found = label_map(subject.vectors, counts, plain, subject.rng)
     drawn = map_figure(found, counts, plain)
     limits = [
         f"the {n:,} most frequent labels {verb}"
@@ -203,7 +203,7 @@ def _legend(found: LabelMap, names: list[str]) -> Element:
     for group, leaders in enumerate(found.leaders.tolist()):
         said = ", ".join(shortened(names[label], _LEADER) for label in leaders if label >= 0)
         dot = element("svg", viewBox="0 0 10 10", aria_hidden="true")
-        add(dot, element("path", d="M5 5h0", class_=f"group-{group}", stroke_width=9))
+        add(dot, element("path", d="M5 5h0", class_=f"group-{group % 12}", stroke_width=9))
         add(legend, element("li", dot, element("span", element("bdi", said), title=said)))
     return legend
 

@@ -11,6 +11,13 @@ from labelry.report.markup import Element, add, element, isolated
 _NAME, _DESCRIPTION = 60, 70  # most characters
 
 
+def label_texts(model: LabelRanker) -> list[str]:
+    """Return the name of each label of a model, and its description if there is one."""
+    names = model.classes_.tolist()
+    own = [""] * len(names) if model.names_ is None else model.names_.tolist()
+    return [f"{name} {text}".rstrip() for name, text in zip(names, own, strict=True)]
+
+
 class ShownLabels:
     """Names and descriptions of the labels of a model, and of labels that only the data has.
 

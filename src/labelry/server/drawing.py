@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from labelry.estimators import load
 from labelry.report.label_map import LabelMap, label_map
+from labelry.report.shown_labels import label_texts
 from labelry.server.problems import Problem
 from labelry.server.served import Served, fingerprint_of
 
@@ -92,12 +93,13 @@ async def _draw(path: Path, fingerprint: str) -> Drawing:
 def encoded(found: LabelMap, counts: NDArray[np.integer]) -> bytes:
     """Encode a map for the page with 6 bytes per label, little-endian.
 
-    Four bytes with the length of the JSON that follows: ``{"labels": n, "leaders": [[ids], ...]}``
-    padded to a multiple of four; then x and y of each label as 16 bits each, its group and its
-    frequency on a logarithmic scale as 8 bits each.
+    Four bytes with the length of the JSON that follows: ``{"labels": n, "leaders": [[ids], ...],
+    "words": [...]}`` padded to a multiple of four; then x and y of each label as 16 bits each, its
+    group (255: none) and its frequency on a logarithmic scale as 8 bits each.
     """
     leaders = [[label for label in row if label >= 0] for row in found.leaders.tolist()]
-    head = json.dumps({"labels": len(found.points), "leaders": leaders}).encode()
+    said = {"labels": len(found.points), "leaders": leaders, "words": found.words}
+    head = json.dumps(said).encode()
     head += b" " * (-len(head) % 4)
     places = np.rint(found.points * 65535).astype("<u2")
     logarithm = np.log1p(np.asarray(counts, dtype=np.float64))
@@ -113,7 +115,8 @@ def main() -> None:
     model = load(path).set_params(n_jobs=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the layout warns of unusual vectors
-        found = label_map(model.label_vectors(), model.label_counts_, np.random.default_rng(0))
+        rng = np.random.default_rng(0)
+        found = label_map(model.label_vectors(), model.label_counts_, label_texts(model), rng)
     content = gzip.compress(encoded(found, model.label_counts_), mtime=0)
     sys.stdout.buffer.write(fingerprint_of(path).encode() + b"\n" + content)
 

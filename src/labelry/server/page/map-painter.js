@@ -4,11 +4,16 @@
 import { nameOf } from "./api.js";
 
 const SIZES = 4; // of points, by how frequent a label is
+const COLOURS = 12; // in the style sheet; groups share them
+const GREY = 255; // the group of labels that are in none
 const LONGEST = 26; // characters of a name on the map
 
-/** The colour of a group in the style sheet, as a pixel without its opacity. */
+/** The name of the colour of a group in the style sheet; labels between groups are grey. */
+export const colourOf = (group) => (group === GREY ? "--grey" : `--group-${group % COLOURS}`);
+
+/** The colour of a group, as a pixel without its opacity. */
 const packed = (style, group) => {
-  const value = parseInt(style.getPropertyValue(`--group-${group}`).trim().slice(1), 16);
+  const value = parseInt(style.getPropertyValue(colourOf(group)).trim().slice(1), 16);
   return ((value & 0xff) << 16) | (value & 0xff00) | (value >> 16); // ABGR without A
 };
 
@@ -50,9 +55,9 @@ export class Painter {
     const most = lit.length ? 140 : 235; // opacity: others step back where some are lit
     const stamps = Array.from({ length: SIZES }, (_, size) =>
       stamp(radius * (0.75 + (0.75 * size) / (SIZES - 1)), across, most));
-    const { x, y, groups, frequency, order, leaders } = data;
+    const { x, y, groups, frequency, order } = data;
     const style = getComputedStyle(this.canvas);
-    const colours = Uint32Array.from(leaders, (_, group) => packed(style, group));
+    const colours = Uint32Array.from({ length: GREY + 1 }, (_, group) => packed(style, group));
     const [sx, sy] = [measures.across * ratio, measures.down * ratio];
     const [dx, dy] = [left * ratio + margin, top * ratio + margin];
     const [right, bottom] = [across - margin, down - margin];

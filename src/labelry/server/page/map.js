@@ -1,7 +1,7 @@
 // The label map: moved, zoomed and asked with pointer, fingers or keys.
 
 import { $, ask, element, nameOf } from "./api.js";
-import { Painter, at } from "./map-painter.js";
+import { Painter, at, colourOf } from "./map-painter.js";
 
 const MOST_NAMES = 40; // of frequent labels, on the map at a time
 const CELL = [150, 40]; // CSS pixels in which one of them is named
@@ -29,7 +29,7 @@ export function decode(buffer) {
   const frequency = new Uint8Array(buffer, 4 + size + 5 * n, n);
   // Frequent labels are drawn last, so that they lie on top.
   const order = new Uint32Array(n).map((_, i) => i).sort((a, b) => frequency[a] - frequency[b]);
-  return { n, x, y, groups, frequency, order, leaders: head.leaders };
+  return { n, x, y, groups, frequency, order, leaders: head.leaders, words: head.words };
 }
 
 export class LabelMap {
@@ -77,7 +77,8 @@ export class LabelMap {
     await this.learn(groups.flat());
     const items = groups.map((leaders, group) => {
       const names = leaders.map((id) => this.labels.get(id)).filter(Boolean).map(nameOf);
-      return element("li", "", swatch(group), element("span", "", names.join(", ")));
+      const word = element("b", "", this.data.words[group]);
+      return element("li", "", swatch(group), element("span", "", word, ` ${names.join(", ")}`));
     });
     $("legend").replaceChildren(...(items.length > 1 ? items : []));
   }
@@ -345,7 +346,7 @@ function swatch(group) {
   picture.setAttribute("height", "11");
   const disc = document.createElementNS(space, "circle");
   for (const name of ["cx", "cy", "r"]) disc.setAttribute(name, "5.5");
-  disc.style.fill = `var(--group-${group})`;
+  disc.style.fill = `var(${colourOf(group)})`;
   picture.append(disc);
   return picture;
 }
