@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
-from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
@@ -21,6 +20,7 @@ from labelry.data.canonical import (
     make_csr,
     row_of_entry,
 )
+from labelry.data.frames import frame_columns, is_frame, plain_column
 
 Label = str | int
 
@@ -61,6 +61,8 @@ def indicator(
     _check_label_types(rows, names)
     names += sorted(set(_plain(list(set(chain.from_iterable(rows))))).difference(names))
     column = {name: j for j, name in enumerate(names)}
+    if names and not isinstance(names[0], str):
+        check_label_size(min(names), max(names))
     if len(column) < len(names):
         raise ValueError("classes must be distinct, but some name is given more than once")
 
@@ -86,7 +88,9 @@ def encode_labels(Y: Any) -> EncodedLabels:
     - a class vector (n_rows,) of int, str, bool or whole-numbered float. As in scikit-learn, a
       dense array of one column is a class vector too, with a warning;
     - a list of lists, tuples, sets or arrays of str or int: the labels of each row. A list of
-      lists is never taken for an indicator.
+      lists is never taken for an indicator;
+    - a column or a data frame of pandas, polars or the like: a frame of one column is that column,
+      any other frame an indicator, whose columns are named by the labels.
 
     Examples
     --------
@@ -100,7 +104,10 @@ def encode_labels(Y: Any) -> EncodedLabels:
     if issparse(Y):
         return _from_indicator(Y)
     refuse_masked("Y", Y)
-    if not isinstance(Y, (list, tuple)):
+    if is_frame(Y):
+        return _from_frame(Y)
+    Y = plain_column(Y)
+    if not isinstance(Y, list):
         Y = np.asarray(Y)
         if Y.ndim == 0:
             raise ValueError("Y must be an array or a list with one entry per row")
@@ -179,17 +186,19 @@ def _from_lists(rows: Iterable[Any]) -> EncodedLabels:
 
 def _from_classes(Y: Any) -> EncodedLabels:
     if not isinstance(Y, np.ndarray) or Y.dtype == object:
-        # Before numpy turns ["a", 1] and ["a", nan] into texts.
-        kinds = _kinds(np.ravel(Y) if isinstance(Y, np.ndarray) else Y)
-        if len(kinds) > 1 and not kinds <= {"int", "float"}:
-            mixed = f"Y mixes {' and '.join(sorted(kinds))}"
-            rule = "the classes of a class vector are of one type"
-            raise ValueError(f"Unknown label type: {mixed}; {rule}")
+        # Before numpy turns ["a", 1] and ["a", nan] into texts, and 2^63 with -1 into a float.
+        _check_one_kind(np.ravel(Y).tolist() if isinstance(Y, np.ndarray) else Y)
     y = column_or_1d(np.asarray(Y), warn=True)
     if y.dtype == object:
         y = np.asarray(y.tolist())
     if y.dtype.kind == "f":
-        assert_all_finite(y, input_name="y")
+        bad = np.flatnonzero(~np.isfinite(y))
+        if len(bad):
+            found = f"row {bad[0]} is {y[bad[0]]}"
+            raise ValueError(f"Input y contains NaN or infinity: {found}; leave such rows out")
+    if y.dtype.kind in "uf":
+        check_label_size(y.min(), y.max())
+    if y.dtype.kind == "f":
         check_classification_targets(y)  # refuses continuous values
     elif y.dtype.kind not in "biuU":
         raise ValueError(
@@ -200,6 +209,53 @@ def _from_classes(Y: Any) -> EncodedLabels:
     n = len(y)
     Y = make_csr(np.ones(n, np.float32), column, np.arange(n + 1), len(classes))
     return EncodedLabels(Y, classes, "multiclass", "classes")
+
+
+def _check_one_kind(values: list[Any]) -> None:
+    """Refuse classes of several types; the error names the first two rows that differ."""
+    kinds = _kinds(values)
+    if len(kinds) > 1 and not kinds <= {"int", "float"}:
+        (first,) = _kinds(values[:1])
+        row = next(i for i, value in enumerate(values) if _kinds([value]) != {first})
+        (other,) = _kinds([values[row]])
+        raise ValueError(
+            f"Unknown label type: Y mixes {first} and {other}; row 0 is {values[0]!r:.40} and row "
+            f"{row} is {values[row]!r:.40}. The classes of a class vector are of one type"
+        )
+    if "int" in kinds:
+        check_label_size(min(values), max(values))
+
+
+def check_label_size(smallest: Any, largest: Any) -> None:
+    """Raise a ValueError unless labels that are numbers fit into 64 bits with a sign."""
+    if not -(2**63) <= smallest <= largest < 2**63:
+        wrong = largest if largest >= 2**63 else smallest
+        raise ValueError(
+            f"labels that are numbers must be from -2^63 to 2^63 - 1, but one is {wrong}; give "
+            "such labels as texts"
+        )
+
+
+def _from_frame(Y: Any) -> EncodedLabels:
+    """Encode an indicator with named columns; a frame of one column is that column."""
+    columns = frame_columns(Y)
+    if len(columns) == 1:
+        values = columns[0][1]
+        return encode_labels(values[:, None] if isinstance(values, np.ndarray) else values)
+    for name, values in columns:
+        if isinstance(values, list):
+            raise ValueError(
+                f"Unknown label type: column {name!r} of Y begins with {values[:1]!r:.40}; an "
+                "indicator holds numbers or bool. Give labels as one column, or as lists"
+            )
+    sparse = getattr(Y, "sparse", None)  # of pandas, if all of its columns are sparse
+    labels = _from_indicator(np.asarray(Y) if sparse is None else sparse.to_coo())
+    names = [name for name, _ in columns]
+    if names == list(range(len(names))):
+        return labels
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError("the columns of Y must be named by distinct labels, all of them texts")
+    return labels._replace(classes=np.array(names, dtype=object))
 
 
 def _from_indicator(Y: Any) -> EncodedLabels:

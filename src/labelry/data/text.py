@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from labelry.data import text_kernels as kernels
 from labelry.data.canonical import make_csr
+from labelry.data.frames import checked_texts
 from labelry.errors import ParameterError
 from labelry.linalg.parallel import resolve_jobs, run
 from labelry.parameters import Settings, param, settings
@@ -105,7 +106,7 @@ class TextFeatures(TransformerMixin, BaseEstimator, Settings):
     def fit_transform(self, texts: Iterable[str], y: Any = None) -> csr_array:
         """Learn from texts and return their features, (n_texts, n_features) float32."""
         self.check_parameters()
-        documents = _check_texts(texts)
+        documents = checked_texts("texts", texts)
         if not documents:
             raise ValueError("texts is empty; fitting needs at least one document")
         chunks, n_jobs = self._cut(documents), resolve_jobs(self.n_jobs)
@@ -142,7 +143,7 @@ class TextFeatures(TransformerMixin, BaseEstimator, Settings):
             for seed, analyze in enumerate(analyzers)
         ]
         for texts in blocks:
-            documents = _check_texts(texts)
+            documents = checked_texts("texts", texts)
             n_documents += len(documents)
             chunks = [(chunk,) for chunk in self._cut(documents)]
             for tally in tallies:
@@ -160,7 +161,7 @@ class TextFeatures(TransformerMixin, BaseEstimator, Settings):
         The number of threads is `n_jobs`, or that of the transformer if None.
         """
         check_is_fitted(self)
-        chunks = self._cut(_check_texts(texts))
+        chunks = self._cut(checked_texts("texts", texts))
         tasks = [(chunk, self._analyzers()) for chunk in chunks]
         parts = run(
             self._transform_chunk, tasks, resolve_jobs(self.n_jobs if n_jobs is None else n_jobs)
@@ -345,17 +346,6 @@ class _Buckets:
     def find(self, terms: _Terms) -> NDArray[np.int32]:
         """Find the bucket of each term."""
         return kernels.hash_terms(*terms, self.n_buckets, self.seed)
-
-
-def _check_texts(texts: Any) -> list[str]:
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        raise ValueError(f"texts must be a list of str, one per row; got {type(texts).__name__}")
-    documents = texts if isinstance(texts, list) else list(texts)
-    if not all(issubclass(type_, str) for type_ in set(map(type, documents))):
-        row = next(i for i, text in enumerate(documents) if not isinstance(text, str))
-        kind = type(documents[row]).__name__
-        raise ValueError(f"texts must be a list of str; row {row} is of type {kind}")
-    return documents
 
 
 def _lengths(texts: list[str]) -> NDArray[np.int64]:

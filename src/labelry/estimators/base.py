@@ -27,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from labelry.arrays import F32, Ints
 from labelry.checks import StoredCheck
 from labelry.data.dataset import Dataset, numbered_groups
+from labelry.data.frames import plain_rows
 from labelry.data.labels import align, encode_labels, encoded, label_counts
 from labelry.data.shards import Shards
 from labelry.data.text import TextFeatures
@@ -35,6 +36,7 @@ from labelry.estimators.inputs import (
     are_texts,
     as_rows,
     check_feature_size,
+    check_finite,
     check_matrix,
     checked_rows,
     checked_weights,
@@ -58,6 +60,12 @@ R = TypeVar("R", bound="LabelRanker")
 _MOST_PREDICTED = 100  # most labels of a row that `predict` returns; not tuned
 _MOST_JOBS = 1 << 12  # threads that a model from a file may ask for
 _MANY_ROWS = 8  # least rows for which further threads of BLAS save time; not tuned
+_VALIDATION: dict[str, Any] = {  # `check_finite` names the row, which scikit-learn does not
+    "accept_sparse": "csr",
+    "dtype": np.float32,
+    "order": "C",
+    "ensure_all_finite": False,
+}
 _MAY_BE_NONE = (
     "text_features",
     "names",
@@ -174,7 +182,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
                 rows.n_jobs = resolve_jobs(self.n_jobs)
             return rows, form, {"n_features_in": n_features}
         labels, form = X.labels if isinstance(X, Dataset) else encoded(y)
-        X = X.rows if isinstance(X, Dataset) else X
+        X = plain_rows("X", X.rows if isinstance(X, Dataset) else X)
         labels, described = with_names(labels, names) if names else (labels, None)
         text_features, label_features = None, None
         if are_texts(X):
@@ -202,8 +210,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         """Return X as a clean matrix; its number of columns, and their names if it has some."""
         check_matrix(X)
         probe = type(self)()  # scikit-learn writes what it finds into an estimator
-        options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "order": "C"}
-        matrix = as_matrix(validate_data(probe, X, reset=True, **options))
+        matrix = as_matrix(validate_data(probe, X, reset=True, **_VALIDATION))
+        check_finite(matrix)
         if not getattr(self, "normalize", True):
             check_feature_size(matrix)
         found = vars(probe)
@@ -348,6 +356,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
 
     def _features(self, trained: Trained, X: Any) -> Matrix:
         """Return X as a matrix that the fitted value takes."""
+        X = plain_rows("X", X)
         if are_texts(X):
             if trained.text_features is None:
                 raise ValueError("this model was fitted on feature vectors, but got texts")
@@ -357,8 +366,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         if trained.feature_names_in is None and is_clean(X, trained.n_features_in):
             return as_matrix(X)
         check_matrix(X)
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float32, order="C")
-        matrix = as_matrix(X)
+        matrix = as_matrix(validate_data(self, X, reset=False, **_VALIDATION))
+        check_finite(matrix)
         if matrix.shape[1] != trained.n_features:  # the model was replaced meanwhile
             raise ValueError(f"X has {matrix.shape[1]} features, not {trained.n_features}")
         return matrix

@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 
 from labelry.arrays import F32, F64
 from labelry.checks import refuse_masked
+from labelry.data.canonical import row_of_entry
 from labelry.data.labels import checked_indicator, label_counts
 from labelry.linalg.matrices import Matrix, as_matrix, check_sparse
 from labelry.linalg.rows import Block, Rows
@@ -47,6 +48,20 @@ def checked_weights(weights: Any, n_rows: int) -> F32:
     return checked
 
 
+def check_finite(X: Matrix) -> None:
+    """Raise a ValueError that names the first feature that is no finite number."""
+    values = X.data if issparse(X) else X
+    if not np.isfinite(values).all():
+        entry = int(np.flatnonzero(~np.isfinite(values.ravel()))[0])
+        i, j = divmod(entry, X.shape[1])
+        if issparse(X):
+            i, j = row_of_entry(X, entry), X.indices[entry]
+        raise ValueError(
+            f"Input X contains NaN or infinity: row {i}, column {j} is {values.ravel()[entry]} as "
+            "float32"
+        )
+
+
 def check_feature_size(X: Matrix) -> None:
     """Raise a ValueError for features whose squares would overflow: scores would mean nothing."""
     values = X.data if issparse(X) else X
@@ -71,12 +86,8 @@ def is_clean(X: Any, n_features: int | None) -> bool:
 
 
 def are_texts(X: Any) -> bool:
-    """Return whether X is a list, or another sequence, of texts."""
-    if issparse(X) or not hasattr(X, "__len__") or len(X) == 0:
-        return False
-    if isinstance(X, np.ndarray) and X.ndim != 1:
-        return False
-    return isinstance(next(iter(X)), str)
+    """Return whether rows are texts, as `plain_rows` gives them."""
+    return isinstance(X, list) and bool(X) and isinstance(X[0], str)
 
 
 def as_rows(row: Any) -> Any:
