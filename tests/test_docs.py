@@ -8,7 +8,8 @@ comment on the line before a block, which readers do not see, says what is speci
 - ``file: NAME``, to be written, not run
 
 A block of ``text`` after a block that runs is what it prints, but for numbers; ``varies: reason``
-says that words may differ too, as there are fewer rows here than a reader has.
+says that words may differ too, as there are fewer rows here than a reader has. ``end: reason`` says
+that the block is the end of what is printed.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ from labelry.data import write
 from labelry.data.icd import Classification, icd10cm
 from labelry.estimators import SYSTEMS
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+POSTS = ROOT / "examples" / "standard_library.py"  # writes the files of the README
 TUTORIAL = DOCS / "tutorial.md"
-PAGES = [TUTORIAL, *sorted((DOCS / "how-to").glob("*.md"))]
+PAGES = [README, TUTORIAL, *sorted((DOCS / "how-to").glob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- ([\w ]+): (.+?) -->\n)?```([\w{}-]*)[^\n]*\n(.*?)^```$", re.M | re.S)
-NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"(?<!\w)[-+]?\d[\d,]*(?:\.\d+)?")
 THINNED = 20  # one row of so many is enough here
 PORT = "8000"
 
@@ -93,10 +97,11 @@ class Reader:
             ["bash", "-eo", "pipefail", "-c", text],
             cwd=self.folder,
             env=self.environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,  # a person sees both
             text=True,
         )
-        assert done.returncode == 0, f"{text}\n{done.stderr}"
+        assert done.returncode == 0, f"{text}\n{done.stdout}"
         return done.stdout
 
     @contextmanager
@@ -149,26 +154,33 @@ def workplace(icd: Classification, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page(
-    page: Path, icd: Classification, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if "curl" in page.read_text() and shutil.which("curl") is None:
         pytest.skip("no curl")
     folder = tmp_path / "work"
-    if page == TUTORIAL:
+    if page in (README, TUTORIAL):
         folder.mkdir()
     else:
         shutil.copytree(request.getfixturevalue("workplace"), folder)
     printed = ""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr("labelry.data.icd.icd10cm", lambda: icd)
+        if page == README:
+            subprocess.run([sys.executable, POSTS, folder], check=True)
+        else:
+            icd = request.getfixturevalue("icd")
+            patch.setattr("labelry.data.icd.icd10cm", lambda: icd)
         patch.syspath_prepend(str(folder))  # as for a script in that folder
         patch.setattr("labelry.estimators.registry.SYSTEMS", systems := dict(SYSTEMS))
         patch.setattr("labelry.estimators.SYSTEMS", systems)
         person = Reader(folder, stack)
         for block in blocks(page):
             if block.language == "text" and block.mark != "varies":
-                assert shape(printed) == shape(block.text)
+                last = -len(shape(block.text)) if block.mark == "end" else 0
+                assert shape(printed)[last:] == shape(block.text)
+            if block.language == "csv":
+                assert set(block.text.splitlines()) <= set(
+                    (folder / "posts.csv").read_text().splitlines()
+                )
             printed = person.follow(block)
 
 
@@ -178,6 +190,23 @@ def test_what_does_not_run_says_why() -> None:
     assert sum(block.mark == "not run" for block in found) < len(found) / 5
     for page in PAGES:  # a comment that is misspelt would be no mark
         assert page.read_text().count("<!--") == sum(bool(b.mark) for b in blocks(page))
+
+
+def test_the_readme_reads_well_elsewhere() -> None:
+    """Every link is absolute, and leads to a file or a page that the repository has."""
+    text = README.read_text()
+    homes = {
+        "https://github.com/labelry/labelry/blob/main/": "",
+        "https://raw.githubusercontent.com/labelry/labelry/main/": "",
+        "https://labelry.readthedocs.io/en/latest/": "docs/",
+    }
+    links = re.findall(r'(?:\]\(|src(?:set)?=")([^)"]+)', text)
+    assert len(links) > 10
+    for link in links:
+        home = next((home for home in homes if link.startswith(home)), None)
+        assert home is not None, link
+        path = homes[home] + link.removeprefix(home)
+        assert (ROOT / (path.removesuffix("html") + "md" if homes[home] else path)).is_file(), link
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -16,6 +16,7 @@ EXPECTED = {
     "own_features.py": ("Rembrandt: 9", "one-vs-rest, C ="),
     "taxonomy.py": ("((cat,dog),(cow,hen));", "['dog' 'hen']"),
     "label_embeddings.py": ("M25 Other joint disorder", "E10", "labels.vec"),
+    "standard_library.py": ("posts.csv: 3", "new.csv: "),
     "out_of_core.py": ("42,593 rows", "shards\nP@1 8", "[['M25'"),
 }
 
