@@ -164,9 +164,3 @@ def test_products_of_sparse_matrices_are_those_of_scipy(n_jobs: int) -> None:
     for rows in (slice(0, 30), slice(10, 12), slice(5, 5)):
         found = sparse_products(A, C, rows, n_jobs)
         assert_allclose(found, (A @ C).toarray()[rows], rtol=1e-6)
-
-
-@given(st.lists(st.integers(-3, 3), max_size=40))
-def test_ascending_is_a_stable_argsort(values: list[int]) -> None:
-    given = np.array(values, dtype=np.float32)
-    assert cluster.ascending(given).tolist() == np.argsort(given, kind="stable").tolist()

@@ -111,7 +111,7 @@ def test_topk_refuses_no_labels_at_all() -> None:
 def parts_of(kernel: Callable[..., None], *arrays: object, sums: int, k: int, d: int, jobs: int):
     totals = np.zeros((jobs, sums, k))
     parts = spans(d, jobs)
-    run(kernel, [(*arrays, *t, *p) for t, p in zip(totals, parts, strict=True)], jobs)
+    run(kernel, [(*arrays, t, *p) for t, p in zip(totals, parts, strict=True)], jobs)
     return totals.sum(axis=0)
 
 

@@ -9,7 +9,7 @@ from scipy.sparse import csc_array, random_array
 from scipy.special import expit
 
 from labelry.linalg.kernels import Csr
-from labelry.linalg.l1_logistic import l1_logistic, subgradient
+from labelry.linalg.l1_logistic import Problem, l1_logistic, subgradient
 
 
 def problem(seed: int = 0) -> tuple[csc_array, np.ndarray, np.ndarray]:
@@ -22,9 +22,8 @@ def problem(seed: int = 0) -> tuple[csc_array, np.ndarray, np.ndarray]:
 
 def solve(X: csc_array, signs: np.ndarray, costs: np.ndarray, tolerance: float, steps: int):
     w, margins = np.zeros(X.shape[1]), np.zeros(X.shape[0])
-    made = l1_logistic(
-        Csr(X.indptr, X.indices, X.data), signs, costs, tolerance, steps, 50, w, margins
-    )
+    given = Problem(Csr(X.indptr, X.indices, X.data), signs, costs)
+    made = l1_logistic(given, w, margins, tolerance, steps, 50)
     return w, margins, made
 
 

@@ -13,8 +13,14 @@ from labelry.estimators.trees import FastXML
 from labelry.linalg.kernels import local_columns
 from labelry.metrics import ndcg_at_k
 from labelry.storage import modelfile
-from labelry.trees.fastxml import grow_row_tree, label_shares, training_rows
-from labelry.trees.fastxml_kernels import choose_sides, rank_sides, split_node
+from labelry.trees.fastxml import (
+    choose_sides,
+    grow_row_tree,
+    label_shares,
+    rank_sides,
+    split_node,
+    training_rows,
+)
 
 # Nine blocks on the diagonal: label j is on the rows that have features 3j, 3j+1, 3j+2.
 CHECKERBOARD_X = csr_array(np.kron(np.eye(9), np.ones((12, 3))), dtype=np.float32)
@@ -106,9 +112,7 @@ def test_a_split_is_what_the_separator_says() -> None:
     rows = np.arange(50, 150, dtype=np.int32)
     side = np.random.default_rng(2).integers(0, 2, 100, dtype=np.int8)
     slots = (np.full(20, -1, dtype=np.int32), np.full(15, -1, dtype=np.int32))
-    n_left, features, weights, bias = split_node(
-        *data.X, *data.Y, data.ideal, 1.0, rows, side, *slots
-    )
+    n_left, features, weights, bias = split_node(data, 1.0, rows, side, *slots)
     assert 0 < n_left < 100
     assert sorted(rows.tolist()) == list(range(50, 150))
     score = X.toarray()[rows][:, features] @ weights + bias

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array, random_array
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
+from labelry.linalg.kernels import csr_parts
 from labelry.linalg.rows import Rows
 from labelry.trees import Tree, random_tree
 from labelry.trees.learn import side_by_side
@@ -131,7 +132,7 @@ def test_the_split_of_large_nodes_and_threads_change_nothing(
 def test_rows_gathered_with_features_numbered_anew() -> None:
     X, _ = problem()
     rows = np.array([4, 9, 100], dtype=np.int32)
-    indptr, indices, data, features = gather_rows(X.indptr, X.indices, X.data, 40, rows)
+    (indptr, indices, data), features = gather_rows(csr_parts(X), 40, rows)
     assert_array_equal(indptr, X[rows].indptr)
     assert_array_equal(np.sort(features), np.unique(X[rows].indices))
     assert_array_equal(features[indices], X[rows].indices)

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from labelry.trees import Tree, random_tree
 from labelry.trees.learn import side_by_side
-from labelry.trees.sparse_search import _least_margin, _score, search_forest
+from labelry.trees.sparse_search import SHARPNESS, _least_margin, search_forest
 from labelry.trees.sparse_weights import PackedWeights, join_chunks, pack_chunk
 
 JOINT = Tree.from_parents([-1, 0, 0, 0, 1, 1, 2, 2, 2], [-1, -1, -1, 3, 0, 1, 1, 2, 0], n_labels=4)
@@ -138,7 +138,7 @@ def test_no_rows() -> None:
 @pytest.mark.parametrize("path", [1.0, 0.3, 1e-6, 1e-30])
 def test_no_child_is_passed_over_that_scores_enough(path: float) -> None:
     margins = np.linspace(-12, 6, 2001).astype(np.float32)
-    scores = np.array([_score(m, np.float32(path)) for m in margins])
+    scores = np.float32(path) / (1 + np.exp(-SHARPNESS * margins))
     for margin, score in zip(margins[::20], scores[::20], strict=True):
         least = _least_margin(np.float32(path), score)
         assert (margins[scores >= score] >= least).all()

@@ -48,7 +48,7 @@ def test_scores_equal_a_product_with_the_blocks(dense: bool) -> None:
         W[known] = block[:-1]
         for i in range(X.shape[0]):
             scores = np.empty(block.shape[1], dtype=np.float32)
-            score_children(csr[1], csr[2], csr[0][i], csr[0][i + 1], weights, node, scores)
+            score_children(csr, i, weights, node, scores)
             assert_allclose(scores, X[[i]].toarray()[0] @ W + block[-1], atol=1e-4)
     assert (len(weights.slot_feature) == 0) == dense
 

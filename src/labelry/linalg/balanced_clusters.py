@@ -28,6 +28,16 @@ _SAME = 1e-5  # cosines that differ by less count as equal, so that rounding dec
 _SPANS_PER_JOB = 8  # pieces of work per thread, because sets differ in the steps that they take
 
 
+class Cuts(NamedTuple):
+    """How sets are cut: that of `Sets.bounds`, the parts of each set, and the sizes of parts."""
+
+    bounds: I64
+    n_parts: I64
+    least: I64
+    most: I64
+    chance: F32  # random numbers for each set
+
+
 class Sets(NamedTuple):
     """Disjoint sets of labels: set s is ``members[bounds[s] : bounds[s + 1]]``."""
 
@@ -66,8 +76,8 @@ def split_sets(
     chance = rng.random((len(n_parts), _TRIALS * int(n_parts.max())), dtype=np.float32)
     part = np.zeros(len(sets.members), dtype=np.int32)
     pieces = balanced_spans(sets.bounds, _SPANS_PER_JOB * n_jobs if n_jobs > 1 else 1)
-    arguments = (_flat(rows), V.shape[1], sets.bounds, n_parts, least, most, chance, part)
-    run(cluster_sets, [(*arguments, *piece) for piece in pieces], n_jobs)
+    given = (_flat(rows), V.shape[1], Cuts(sets.bounds, n_parts, least, most, chance), part)
+    run(cluster_sets, [(*given, *piece) for piece in pieces], n_jobs)
     part += np.repeat(np.cumsum(n_parts) - n_parts, sets.sizes).astype(np.int32)
     sizes = np.bincount(part, minlength=int(n_parts.sum()))
     order = np.argsort(part, kind="stable")
@@ -77,9 +87,8 @@ def split_sets(
 def sparse_products(A: csr_array, C: csr_array, rows: slice, n_jobs: int) -> F32:
     """Return ``A[rows] @ C`` of two sparse matrices as a dense array."""
     out = np.zeros((rows.stop - rows.start, C.shape[1]), dtype=np.float32)
-    arguments = (csr_parts(A), csr_parts(C), rows.start, out)
-    tasks = [(*arguments, *span) for span in spans(len(out), n_jobs)]
-    run(_add_products, tasks, n_jobs)
+    given = (csr_parts(A), csr_parts(C), rows.start, out)
+    run(_add_products, [(*given, *span) for span in spans(len(out), n_jobs)], n_jobs)
     return out
 
 
@@ -111,23 +120,10 @@ def _add_products(A: Csr, C: Csr, first: int, out: F32, row0: int, row1: int) ->
 
 
 @njit(nogil=True, cache=True)
-def cluster_sets(
-    rows: Csr,
-    n_columns: int,
-    bounds: I64,
-    n_parts: I64,
-    least: I64,
-    most: I64,
-    chance: F32,
-    part: I32,
-    first: int,
-    last: int,
-) -> None:
+def cluster_sets(rows: Csr, n_columns: int, cuts: Cuts, part: I32, first: int, last: int) -> None:
     """Fill in the `part` of the members of the sets `first` to `last`."""
-    widest = np.int64(1)
-    for s in range(first, last):
-        widest = max(widest, n_parts[s])
-    width = -(-widest // LANES) * LANES
+    bounds, n_parts, least, most, chance = cuts
+    width = -(-np.max(n_parts[first:last]) // LANES) * LANES
     C = np.zeros((n_columns, width), dtype=np.float32)
     trials = np.zeros((n_columns, LANES), dtype=np.float32)
     for s in range(first, last):
@@ -295,7 +291,7 @@ def assign(S: F32, norm: F32, least: int, most: int, part: I32) -> None:
         regret[i] = second - high
     size = np.zeros(k, dtype=np.int64)
     lacking = k * least
-    order = ascending(regret)
+    order = np.argsort(regret, kind="mergesort")
     for at in range(n):
         i = order[at]
         room = least if n - at <= lacking else most
@@ -310,30 +306,3 @@ def assign(S: F32, norm: F32, least: int, most: int, part: I32) -> None:
         lacking -= size[choice] < least
         size[choice] += 1
         part[i] = choice
-
-
-@njit(nogil=True, cache=True)
-def ascending(values: F32) -> I64:
-    """Return ``np.argsort(values, kind="stable")``; numba's own takes a second to compile."""
-    n = values.size
-    order, merged = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    for i in range(n):
-        order[i] = i
-    run = 1
-    while run < n:
-        for begin in range(0, n, 2 * run):
-            middle, end = min(begin + run, n), min(begin + 2 * run, n)
-            left, right = begin, middle
-            for at in range(begin, end):
-                from_right = left == middle or (
-                    right < end and values[order[right]] < values[order[left]]
-                )
-                if from_right:
-                    merged[at] = order[right]
-                    right += 1
-                else:
-                    merged[at] = order[left]
-                    left += 1
-        order, merged = merged, order
-        run *= 2
-    return order

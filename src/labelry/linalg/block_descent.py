@@ -19,20 +19,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from labelry.arrays import F32
-from labelry.linalg import dual_descent
-from labelry.linalg.dual_descent import (
-    NO_END,
-    LaneProblem,
-    MarginLoss,
-    Sweeps,
-    add_start,
-    block_bounds,
-    go_on,
-    new_sweeps,
-    row_energies,
-    starting_alpha,
-    visit,
-)
+from labelry.linalg import dual_descent as descent
+from labelry.linalg.dual_descent import LaneProblem, MarginLoss, Sweeps
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import consecutive_rows, stacked
 from labelry.linalg.matrix_file import MatrixFile
@@ -72,19 +60,16 @@ def train_by_blocks(
     blocks = MatrixFile()
     sizes: list[int] = []
     for X, T in fixed_blocks(parts):
-        blocks.append(X, csr_array(T.T), row_energies(X.indptr, X.data))
+        blocks.append(X, csr_array(T.T), descent.row_energies(X.indptr, X.data))
         sizes.append(X.shape[0])
         del X, T  # their memory is needed for the next
+    n_rows, end = np.array(sizes, dtype=np.int64), rounds or descent.NO_END
     side_by_side = max(1, memory // (4 * LANES * (n_features + 1)))
     for begin in range(0, len(groups), side_by_side):
         chosen = groups[begin : begin + side_by_side]
-        limits = (max_sweeps, rounds or NO_END)
-        sweeps = [
-            new_sweeps(np.array(sizes, dtype=np.int64), limits[0], g.seed, limits[1])
-            for g in chosen
-        ]
-        descent = _SideBySide(blocks, chosen, n_features, sizes, loss, (C, tolerance), sweeps)
-        for place, W in descent.run(n_jobs):
+        sweeps = [descent.new_sweeps(n_rows, max_sweeps, g.seed, end) for g in chosen]
+        together = _SideBySide(blocks, chosen, n_features, loss, (C, tolerance), sweeps)
+        for place, W in together.run(n_jobs):
             yield begin + place, W
 
 
@@ -105,9 +90,10 @@ def _pieces(parts: Iterable[LabelledRows]) -> Iterator[tuple[int, csr_array, csr
     """Yield the number of a block and the rows of a part that are in it."""
     before = 0
     for X, T in parts:
-        for first, last in pairwise(block_bounds(X.indptr, before, dual_descent.BLOCK).tolist()):
+        bounds = descent.block_bounds(X.indptr, before, descent.BLOCK)
+        for first, last in pairwise(bounds.tolist()):
             if first < last:
-                number = (before + int(X.indptr[first]) + first) // dual_descent.BLOCK
+                number = (before + int(X.indptr[first]) + first) // descent.BLOCK
                 yield number, consecutive_rows(X, first, last), consecutive_rows(T, first, last)
         before += X.nnz + X.shape[0]
 
@@ -127,7 +113,6 @@ class _SideBySide:
         blocks: MatrixFile,
         groups: Sequence[Group],
         n_features: int,
-        sizes: list[int],
         loss: MarginLoss,
         options: tuple[float, float],
         sweeps: Sequence[Sweeps],
@@ -136,16 +121,16 @@ class _SideBySide:
         self._W = {g: lane_zeros(n_features + 1) for g in range(len(groups))}
         self._sweeps = sweeps
         self._states = MatrixFile()  # dual variables and order of visits: blocks of each group
-        for n in sizes * len(groups):
-            self._states.append(starting_alpha(loss, n, options[0]), np.arange(n, dtype=np.int32))
+        for n in sweeps[0].sizes.tolist() * len(groups):
+            alpha = descent.starting_alpha(loss, n, options[0])
+            self._states.append(alpha, np.arange(n, dtype=np.int32))
 
     def run(self, n_jobs: int) -> Iterator[tuple[int, F32]]:
-        """Sweep until all groups are done; yield the weights of each group when it is done."""
         if self._loss == "logistic":
             self._pass(self._start, n_jobs)
         while self._W:
             self._pass(self._visit, n_jobs)
-            for g in [g for g in self._W if not go_on(self._sweeps[g])]:
+            for g in [g for g in self._W if not descent.go_on(self._sweeps[g])]:
                 yield g, self._W.pop(g)
 
     def _pass(self, function: Callable[..., None], n_jobs: int) -> None:
@@ -159,14 +144,13 @@ class _SideBySide:
     def _start(self, g: int, block: int, X: csr_array, rows_of: csr_array, energy: F32) -> None:
         """Add the weights that the starting dual variables of a block stand for."""
         alpha, _ = self._states[g * len(self._blocks) + block]
-        add_start(self._problem(g, X, rows_of, energy), alpha, self._W[g])
+        descent.add_start(self._problem(g, X, rows_of, energy), alpha, self._W[g])
 
     def _visit(self, g: int, block: int, X: csr_array, rows_of: csr_array, energy: F32) -> None:
-        """Make one sweep of a group over a block."""
         alpha, order = self._states[g * len(self._blocks) + block]
         problem = self._problem(g, X, rows_of, energy)
         hinge = self._loss == "squared_hinge"
-        visit(self._sweeps[g], block, hinge, problem, alpha, order, self._W[g])
+        descent.visit(self._sweeps[g], block, hinge, problem, alpha, order, self._W[g])
 
     def _problem(self, g: int, X: csr_array, rows_of: csr_array, energy: F32) -> LaneProblem:
         signs = np.full((rows_of.shape[1], LANES), -1, dtype=np.int8)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from labelry.arrays import F32, F64, I32, Bools, Ints
@@ -98,8 +97,7 @@ def multiply_rows(
     for i in range(row0, row1):
         z = out[i - shift, col0:col1]
         z[:] = 0.0
-        p = indptr[i]
-        end = indptr[i + 1]
+        p, end = indptr[i], indptr[i + 1]
         while p + 4 <= end:
             for q in range(p, p + 4):
                 _fetch_ahead(indices, q, last, M, col0, col1)
@@ -111,8 +109,7 @@ def multiply_rows(
             p += 4
         while p < end:
             _fetch_ahead(indices, p, last, M, col0, col1)
-            v = data[p]
-            m = M[indices[p], col0:col1]
+            v, m = data[p], M[indices[p], col0:col1]
             for c in range(z.size):
                 z[c] += v * m[c]
             p += 1
@@ -129,8 +126,7 @@ def scatter_rows(
         z = Z[i - shift, col0:col1]
         for p in range(indptr[i], indptr[i + 1]):
             _fetch_ahead(indices, p, last, out, col0, col1)
-            v = data[p]
-            o = out[indices[p], col0:col1]
+            v, o = data[p], out[indices[p], col0:col1]
             for c in range(z.size):
                 o[c] += v * z[c]
 
@@ -164,20 +160,14 @@ def _block_max(s: F32, start: int, end: int) -> float:
 
 @njit(nogil=True, cache=True)
 def keep_best(best: F32, ids: Ints, score: np.float32, number: int) -> None:
-    """Put an entry into a list, best first, if it is among the best; ties: smaller number.
-
-    In `topk_rows` numbers ascend, so its own loop needs fewer comparisons.
-    """
-    k = best.size
-    t = k
+    """Put an entry into a list, best first, if it is among the best; ties: smaller number."""
+    t = best.size
     while t > 0 and (score > best[t - 1] or (score == best[t - 1] and number < ids[t - 1])):
-        if t < k:
-            best[t] = best[t - 1]
-            ids[t] = ids[t - 1]
+        if t < best.size:
+            best[t], ids[t] = best[t - 1], ids[t - 1]
         t -= 1
-    if t < k:
-        best[t] = score
-        ids[t] = number
+    if t < best.size:
+        best[t], ids[t] = score, number
 
 
 @njit(nogil=True, cache=True)
@@ -187,15 +177,11 @@ def topk_rows(S: F32, labels: Ints, scores: F32, row0: int, row1: int) -> None:
     Looks at the largest of 64 scores first, because most stretches have nothing for the top k.
     Entries of minus infinity are no candidates; places without a candidate get label -1.
     """
-    n_labels = S.shape[1]
-    k = labels.shape[1]
+    n_labels, k = S.shape[1], labels.shape[1]
     for i in range(row0, row1):
-        s = S[i]
-        best = scores[i]
-        ids = labels[i]
+        s, best, ids = S[i], scores[i], labels[i]
         for t in range(k):
-            best[t] = -np.inf
-            ids[t] = -1
+            best[t], ids[t] = -np.inf, -1
         for start in range(0, n_labels, 64):
             end = min(start + 64, n_labels)
             if _block_max(s, start, end) <= best[k - 1]:
@@ -203,20 +189,14 @@ def topk_rows(S: F32, labels: Ints, scores: F32, row0: int, row1: int) -> None:
             for j in range(start, end):
                 v = s[j]
                 if v > best[k - 1]:
-                    t = k - 1
-                    while t > 0 and v > best[t - 1]:
-                        best[t] = best[t - 1]
-                        ids[t] = ids[t - 1]
-                        t -= 1
-                    best[t] = v
-                    ids[t] = j
+                    keep_best(best, ids, v, j)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def cg_curvature(
-    P: F32, AP: F32, ridge: F32, mean: F32, shift: F32, dots: NDArray, row0: int, row1: int
+    P: F32, AP: F32, ridge: F32, mean: F32, shift: F32, dots: F64, row0: int, row1: int
 ) -> None:
-    """``AP += ridge[:, None] * P - outer(mean, shift)``; ``dots += (P * AP).sum(axis=0)``."""
+    """``AP += ridge[:, None] * P - outer(mean, shift)``; ``dots[0] += (P * AP).sum(axis=0)``."""
     k = P.shape[1]
     part = np.empty(k, dtype=np.float32)
     for tile in range(row0, row1, 256):
@@ -228,31 +208,21 @@ def cg_curvature(
                 ap[c] = a
                 part[c] += p[c] * a
         for c in range(k):
-            dots[c] += part[c]
+            dots[0, c] += part[c]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def cg_step(
-    Z: F32,
-    R: F32,
-    P: F32,
-    AP: F32,
-    alpha: F32,
-    inverse_diagonal: F32,
-    rr: NDArray,
-    rz: NDArray,
-    row0: int,
-    row1: int,
+    Z: F32, R: F32, P: F32, AP: F32, alpha: F32, inverse: F32, dots: F64, row0: int, row1: int
 ) -> None:
-    """``Z += alpha * P; R -= alpha * AP; rr += R^2 sums; rz += R^2 / diagonal sums``."""
+    """``Z += alpha * P; R -= alpha * AP; dots += sums of R^2 and of R^2 * inverse[:, None]``."""
     k = P.shape[1]
-    part_rr = np.empty(k, dtype=np.float32)
-    part_rz = np.empty(k, dtype=np.float32)
+    part_rr, part_rz = np.empty(k, dtype=np.float32), np.empty(k, dtype=np.float32)
     for tile in range(row0, row1, 256):
         part_rr[:] = 0.0
         part_rz[:] = 0.0
         for i in range(tile, min(tile + 256, row1)):
-            z, r, p, ap, w = Z[i], R[i], P[i], AP[i], inverse_diagonal[i]
+            z, r, p, ap, w = Z[i], R[i], P[i], AP[i], inverse[i]
             for c in range(k):
                 z[c] += alpha[c] * p[c]
                 e = r[c] - alpha[c] * ap[c]
@@ -260,17 +230,16 @@ def cg_step(
                 part_rr[c] += e * e
                 part_rz[c] += e * e * w
         for c in range(k):
-            rr[c] += part_rr[c]
-            rz[c] += part_rz[c]
+            dots[0, c] += part_rr[c]
+            dots[1, c] += part_rz[c]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def cg_direction(P: F32, R: F32, beta: F32, inverse_diagonal: F32, row0: int, row1: int) -> None:
-    """``P = R / diagonal + beta * P``."""
-    k = P.shape[1]
+def cg_direction(P: F32, R: F32, beta: F32, inverse: F32, row0: int, row1: int) -> None:
+    """``P = R * inverse[:, None] + beta * P``."""
     for i in range(row0, row1):
-        p, r, w = P[i], R[i], inverse_diagonal[i]
-        for c in range(k):
+        p, r, w = P[i], R[i], inverse[i]
+        for c in range(p.size):
             p[c] = r[c] * w + beta[c] * p[c]
 
 

@@ -13,6 +13,8 @@ Yuan, Ho, Lin: An improved GLMNET for L1-regularized logistic regression, 2012
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -24,27 +26,37 @@ _ARMIJO = 0.01  # share of the predicted decrease that a step must reach, as in 
 _HALVINGS = 20  # most times that a step is halved; not tuned
 
 
+class Problem(NamedTuple):
+    """Rows, by columns: the arrays of X', with a row for each feature; signs and costs of rows."""
+
+    columns: Csr
+    signs: I8
+    costs: F64
+
+
+class Step(NamedTuple):
+    """A step d of the weights, the step X d of the margins, and the derivatives for them."""
+
+    d: F64
+    margins: F64
+    gradient: F64
+    curvature: F64
+    bend: F64  # second derivative of the loss of each row
+
+
 @njit(nogil=True, cache=True)
 def l1_logistic(
-    columns: Csr,
-    signs: I8,
-    costs: F64,
-    tolerance: float,
-    max_steps: int,
-    max_sweeps: int,
-    w: F64,
-    margins: F64,
+    problem: Problem, w: F64, margins: F64, tolerance: float, max_steps: int, max_sweeps: int
 ) -> int:
     """Improve the weights w (n_features,) and ``margins = X w``; return the Newton steps made.
 
-    `columns` are the CSR arrays of X', with a row for each feature. Stops when the subgradients
-    are `tolerance` times those at the start, in sum, or after `max_steps` steps, each of at most
-    `max_sweeps` sweeps over the weights.
+    Stops when the subgradients are `tolerance` times those at the start, in sum, or after
+    `max_steps` steps, each of at most `max_sweeps` sweeps over the weights.
     """
-    ptr, rows, data = columns
+    (ptr, rows, data), signs, costs = problem
     slope, bend = np.empty(signs.size), np.empty(signs.size)  # of the loss of each row
     gradient, curvature = np.empty(w.size), np.empty(w.size)
-    step, margin_step = np.empty(w.size), np.empty(signs.size)
+    step = Step(np.empty(w.size), np.empty(signs.size), gradient, curvature, bend)
     active = np.empty(w.size, dtype=np.int32)
     first, largest, enough = 0.0, np.inf, 1.0
     for t in range(max_steps):
@@ -69,14 +81,10 @@ def l1_logistic(
             first = total
         if total <= tolerance * first:
             return t
-        n_sweeps = _newton_step(
-            columns, w, gradient, curvature, bend, active[:n_active], enough * first, max_sweeps,
-            step, margin_step,
-        )  # fmt: skip
-        if n_sweeps == 1:  # too easy: ask for more precise steps from here on
-            enough *= 0.25
-        if not _line_search(signs, costs, w, margins, gradient, active[:n_active],
-                            step, margin_step):  # fmt: skip
+        moving = active[:n_active]
+        if _newton_step(problem, w, moving, enough * first, max_sweeps, step) == 1:
+            enough *= 0.25  # too easy: ask for more precise steps from here on
+        if not _line_search(problem, w, margins, moving, step):
             return t
     return max_steps
 
@@ -93,19 +101,11 @@ def subgradient(g: float, w: float) -> float:
 
 @njit(nogil=True, cache=True)
 def _newton_step(
-    columns: Csr,
-    w: F64,
-    gradient: F64,
-    curvature: F64,
-    bend: F64,
-    active: Ints,
-    enough: float,
-    max_sweeps: int,
-    step: F64,
-    margin_step: F64,
+    problem: Problem, w: F64, active: Ints, enough: float, max_sweeps: int, found: Step
 ) -> int:
     """Fill in the step d that minimises g'd + d'Hd/2 + ||w + d||_1, and X d; return the sweeps."""
-    ptr, rows, data = columns
+    ptr, rows, data = problem.columns
+    step, margin_step, gradient, curvature, bend = found
     step[:] = 0.0
     margin_step[:] = 0.0
     for sweep in range(max_sweeps):
@@ -131,17 +131,10 @@ def _newton_step(
 
 
 @njit(nogil=True, cache=True)
-def _line_search(
-    signs: I8,
-    costs: F64,
-    w: F64,
-    margins: F64,
-    gradient: F64,
-    active: Ints,
-    step: F64,
-    margin_step: F64,
-) -> bool:
+def _line_search(problem: Problem, w: F64, margins: F64, active: Ints, found: Step) -> bool:
     """Take the step, or half of it, a quarter, ... as soon as the objective falls enough."""
+    _, signs, costs = problem
+    step, margin_step, gradient, _, _ = found
     before = 0.0
     for i in range(signs.size):
         before += costs[i] * _log_loss(signs[i] * margins[i])

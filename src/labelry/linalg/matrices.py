@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from functools import reduce
+from itertools import product as product_of
 from operator import add
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
@@ -25,13 +26,14 @@ _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 _WIDE = 128  # least columns per thread for which columns are split, not rows; not tuned
 
 
-def as_matrix(A: object) -> Matrix:
+def as_matrix(A: Any) -> Matrix:
     """Return a float32 CSR array (32-bit indices where they fit), or a float32 array in C order."""
     if not issparse(A):
         refuse_masked("X", A)
         return np.ascontiguousarray(A, dtype=np.float32)
     check_sparse(A)
-    if _is_csr(A):
+    # A conversion takes longer than ranking a row.
+    if isinstance(A, csr_array) and A.dtype == np.float32 and A.indices.dtype == np.int32:
         csr = A
     else:
         csr = csr_array(A, dtype=np.float32)
@@ -69,11 +71,6 @@ def check_sparse(A: Any) -> None:
         raise ValueError(f"a sparse matrix of shape {A.shape} is broken: {rule} indices be inside")
 
 
-def _is_csr(A: Any) -> TypeGuard[csr_array]:
-    """Return whether A needs no conversion, which takes longer than ranking a row."""
-    return isinstance(A, csr_array) and A.dtype == np.float32 and A.indices.dtype == np.int32
-
-
 def scaled_rows(A: Matrix) -> Matrix:
     """Return the rows scaled to unit length; rows of zeros stay."""
     if issparse(A):
@@ -83,13 +80,8 @@ def scaled_rows(A: Matrix) -> Matrix:
         return scaled
     # In double, as above: the square of 1e20 does not fit in float32, nor does that of 1e-25.
     lengths = np.sqrt(np.einsum("ij,ij->i", A, A, dtype=np.float64))[:, None]
-    return np.divide(
-        A,
-        np.where(lengths > 0, lengths, 1),
-        dtype=np.float64,
-        casting="same_kind",
-        out=np.empty_like(A),
-    )
+    by, out = np.where(lengths > 0, lengths, 1), np.empty_like(A)
+    return np.divide(A, by, dtype=np.float64, casting="same_kind", out=out)
 
 
 def main_rows(A: Matrix, least: float, share: float = 0.8) -> Matrix:
@@ -135,7 +127,6 @@ def stacked(parts: list[Matrix]) -> Matrix:
 
 
 def stacked_pairs(pieces: Iterable[tuple[Matrix, Matrix]]) -> tuple[Matrix, Matrix]:
-    """Return the stacked X and the stacked Y of pieces (X, Y)."""
     X, Y = zip(*pieces, strict=True)
     return stacked(list(X)), stacked(list(Y))
 
@@ -148,14 +139,10 @@ def summed(parts: Iterable[Matrix]) -> Matrix:
     sums: list[Matrix] = []
     for part in parts:
         sums.append(part)
-        while len(sums) > 1 and _stored(sums[-1]) >= _stored(sums[-2]) // 8:
+        while len(sums) > 1 and sums[-1].size >= sums[-2].size // 8:  # stored entries, if sparse
             last = sums.pop()
             sums[-1] = sums[-1] + last
     return reduce(add, reversed(sums))
-
-
-def _stored(A: Matrix) -> int:
-    return int(A.nnz if issparse(A) else A.size)
 
 
 def consecutive_rows(A: csr_array, first: int, last: int) -> csr_array:
@@ -171,10 +158,8 @@ def product(A: Matrix, M: F32, n_jobs: int = 1) -> F32:
     M = np.ascontiguousarray(M, dtype=np.float32)
     if not issparse(A):
         return A @ M
-    out = np.empty((A.shape[0], M.shape[1]), dtype=np.float32)
-    parts = kernels.csr_parts(A)
-    spans_of_rows = balanced_spans(A.indptr, n_jobs)
-    tasks = [(parts, M, out, *rows, 0, M.shape[1], 0) for rows in spans_of_rows]
+    out, parts = np.empty((A.shape[0], M.shape[1]), dtype=np.float32), kernels.csr_parts(A)
+    tasks = [(parts, M, out, *s, 0, M.shape[1], 0) for s in balanced_spans(A.indptr, n_jobs)]
     run(kernels.multiply_rows, tasks, n_jobs)
     return out
 
@@ -202,16 +187,11 @@ def _add_cross_sparse(
 ) -> None:
     """Split columns among threads if each gets enough; otherwise split rows and add the sums."""
     n_column_parts = max(1, min(n_jobs, M.shape[1] // _WIDE))
-    n_row_parts = max(1, n_jobs // n_column_parts)
-    columns = spans(M.shape[1], n_column_parts)
-    rows = balanced_spans(A.indptr + B.indptr, n_row_parts)
+    rows = balanced_spans(A.indptr + B.indptr, max(1, n_jobs // n_column_parts))
     given = (kernels.csr_parts(A), kernels.csr_parts(B), weights, M)
     sums = [out] + [np.zeros_like(out) for _ in rows[1:]]
-    tasks = [
-        (*given, total, *part, *columns_of_part)
-        for columns_of_part in columns
-        for total, part in zip(sums, rows, strict=True)
-    ]
+    pairs = product_of(spans(M.shape[1], n_column_parts), zip(sums, rows, strict=True))
+    tasks = [(*given, total, *part, *columns) for columns, (total, part) in pairs]
     run(kernels.cross_rows, tasks, n_jobs)
     for extra in sums[1:]:
         out += extra

@@ -36,9 +36,13 @@ from labelry.memory import available, human
 Side = Literal["X", "Y"]
 T = TypeVar("T")
 BlockMap: TypeAlias = "Callable[[Block], Block]"
+Add: TypeAlias = Callable[..., None]  # add(block, *sums)
+Shape: TypeAlias = tuple[int, ...]
 Parts: TypeAlias = NDArray[np.intp]  # numbers of parts of the rows
 Work: TypeAlias = Callable[[Matrix, Matrix, Parts, int], Iterable[T]]
+Choose: TypeAlias = "Callable[[Block, Parts], Parts]"
 Cut: TypeAlias = "Callable[[Parts, Block], tuple[Matrix, Matrix]]"
+Task: TypeAlias = tuple[Any, ...]
 
 _COPIES = 3  # copies of rows in memory: the parts, the whole, and what an algorithm makes of it
 BATCHES = 4  # batches of parts per worker of a cluster, so that none waits long; not tuned
@@ -64,34 +68,20 @@ class Block(NamedTuple):
         return matrix
 
     def take(self, rows: slice | NDArray[np.intp], start: int) -> Block:
-        """Return some of the rows; `start` is the number of the first of them."""
         Y = None if self.Y is None else self.Y[rows]
         return Block(self.X[rows], Y, None if self.weights is None else self.weights[rows], start)
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Facts about rows, beside X, Y and weights.
+    """Facts about rows, beside X, Y and weights."""
 
-    Attributes
-    ----------
-    label_names : sequence or None
-        Name of each label; with None the column number is the name.
-    label_counts : array (n_labels,) or None
-        Number of rows with each label, if they were counted before.
-    label_features : CSR or dense (n_labels, n_features), or None
-        Feature vectors of the descriptions of the labels; zeros for a label without one.
-    groups : array (n_rows,) or None
-        Number of the group of each row: rows of a group are held out together.
-    text_features : TextFeatures or None
-        The text features that X was made with.
-    """
-
-    label_names: Sequence[Any] | NDArray[Any] | None = None
-    label_counts: I32 | None = None
+    label_names: Sequence[Any] | NDArray[Any] | None = None  # None: the column numbers
+    label_counts: I32 | None = None  # rows with each label, if they were counted before
+    # Feature vectors (n_labels, n_features) of descriptions; zeros for a label without one.
     label_features: Matrix | None = None
-    groups: NDArray[np.intp] | None = None
-    text_features: Any = None
+    groups: Parts | None = None  # group of each row: rows of a group are held out together
+    text_features: Any = None  # the `TextFeatures` that X was made with
 
 
 class Rows:
@@ -101,18 +91,8 @@ class Rows:
     reading ahead from shards), or overrides `reduce` and `map_blocks` to send the work to the data.
     Algorithms use nothing else.
 
-    Parameters
-    ----------
-    X, Y : CSR or dense
-    weights : array (n,), optional
-        Importance of each row; every pass then computes A' diag(weights) B M.
-    block_rows : int, optional
-        Rows per block; all rows in one block when None.
-    n_jobs : int, optional
-        Threads; all cores when None.
-    known : Known
-        Names and frequencies of labels, groups of rows, and so on. Rows that are made from these
-        keep it.
+    Rows are in one block unless `block_rows` says how many are in each. `n_jobs` are threads; None
+    is all cores. Rows that are made from these keep what is `known`.
 
     Examples
     --------
@@ -162,9 +142,8 @@ class Rows:
         memory apply the function once, to all rows; other sources apply it in each pass.
         """
         X, Y, weights, _ = function(self._whole)
-        known = self.known if known is None else known
-        options: dict[str, Any] = {"block_rows": self.block_rows, "n_jobs": self.n_jobs}
-        return Rows(X, Y, weights=weights, known=known, **options)
+        how: dict[str, Any] = {"block_rows": self.block_rows, "n_jobs": self.n_jobs}
+        return Rows(X, Y, weights=weights, known=known or self.known, **how)
 
     @property
     def n_passes(self) -> int:
@@ -265,16 +244,10 @@ class Rows:
         self.n_passes += 1
         return map(function, self.blocks())
 
-    def reduce(
-        self,
-        add: Callable[..., None],
-        *shapes: tuple[int, ...],
-        dtype: type[np.floating] = np.float32,
-    ) -> list[NDArray]:
-        """Return sums over all rows, in one pass.
+    def reduce(self, add: Add, *shapes: Shape, dtype: Any = np.float32) -> list[NDArray]:
+        """Return sums of the given shapes over all rows, in one pass.
 
-        ``add(block, *sums)`` adds the part of a block to the arrays `sums`, which have the given
-        shapes and start at zero.
+        ``add(block, *sums)`` adds the part of a block to the sums, which start at zero.
         """
         sums = [np.zeros(shape, dtype=dtype) for shape in shapes]
         for _ in self.map_blocks(lambda block: add(block, *sums)):
@@ -290,40 +263,26 @@ class Rows:
         return (available() // 2 if self.memory is None else self.memory) // share
 
     def map_parts(
-        self,
-        work: Work[T],
-        choose: Callable[[Block, Parts], NDArray[np.intp]],
-        n_bytes: NDArray[Any],
-        *,
-        room: int,
-        n_jobs: int,
+        self, work: Work[T], choose: Choose, n_bytes: NDArray[Any], *, room: int, n_jobs: int
     ) -> Iterator[T]:
         """Yield the results of `work` on parts of the rows, in any order.
 
-        The rows of a part are, for example, those that reach a node of a tree. If the rows are in
-        memory, `work` gets all rows and all parts at once. Otherwise the rows are gathered for as
-        many parts at a time as fit. On a cluster one worker gathers them while others work on other
-        parts, and only the results come back.
+        The rows of a part are, for example, those that reach a node of a tree.
+        ``choose(block, parts)`` returns the places in a block of the rows of some parts, and
+        `n_bytes` (n_parts,) estimates the bytes of the rows of each. ``work(X, Y, parts, n_jobs)``
+        yields results, which say what part they belong to, from all rows of some parts in their
+        order.
 
-        Parameters
-        ----------
-        work : callable
-            ``work(X, Y, parts, n_jobs)`` yields results for some parts. X and Y have all rows of
-            these parts, in their order. A result says which part it belongs to.
-        choose : callable
-            ``choose(block, parts)`` returns the places in a block of the rows of some parts.
-        n_bytes : array (n_parts,)
-            Estimated bytes of the rows of each part; the largest parts are worked on first.
-        room : int
-            Bytes of rows that one process may gather at a time.
-        n_jobs : int
-            Threads of `work` here; a worker of a cluster uses its own.
+        If the rows are in memory, `work` gets all rows and all parts at once. Otherwise the rows
+        are gathered for as many parts at a time as fit into `room` bytes, the largest parts first.
+        On a cluster one worker, with its own `n_jobs`, gathers them while others work on other
+        parts, and only the results come back.
         """
         X, Y = self.gathered("X", "Y")
         return iter(work(X, Y, np.arange(len(n_bytes)), n_jobs))
 
     def map_tasks(
-        self, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], *, n_jobs: int
+        self, function: Callable[..., T], tasks: Sequence[Task], *, n_jobs: int
     ) -> Iterator[T]:
         """Return an iterator over ``function(rows, *task, n_jobs)`` for each task, in order.
 
@@ -379,14 +338,11 @@ class StreamedRows(Rows):
         n_jobs: int | None = None,
     ) -> None:
         self.n_rows, self.n_features, self.n_labels = n_rows, n_features, n_labels
-        self.n_bytes = n_bytes
-        self.memory = memory
-        self.n_jobs = resolve_jobs(n_jobs)
+        self.n_bytes, self.memory, self.n_jobs = n_bytes, memory, resolve_jobs(n_jobs)
         self._passes = [0]
 
     @abstractmethod
-    def blocks(self) -> Iterator[Block]:
-        """Yield the blocks of rows, in order."""
+    def blocks(self) -> Iterator[Block]: ...
 
     def gathered(self, *sides: Side) -> list[Matrix]:
         # Copies, because a view would keep the whole block and its mapped file.
@@ -406,13 +362,7 @@ class StreamedRows(Rows):
         return KeptRows(rows)
 
     def map_parts(
-        self,
-        work: Work[T],
-        choose: Callable[[Block, Parts], NDArray[np.intp]],
-        n_bytes: NDArray[Any],
-        *,
-        room: int,
-        n_jobs: int,
+        self, work: Work[T], choose: Choose, n_bytes: NDArray[Any], *, room: int, n_jobs: int
     ) -> Iterator[T]:
         self.require(
             _COPIES * int(max(n_bytes, default=0)),
@@ -445,7 +395,7 @@ class StreamedRows(Rows):
 
     def mapped(self, function: BlockMap, *, known: Known | None = None, **sizes: int) -> Rows:
         made = MappedRows(self, function, **sizes)
-        made.known = self.known if known is None else known
+        made.known = known or self.known
         return made
 
 
@@ -453,14 +403,8 @@ class DerivedRows(StreamedRows):
     """Rows that are made from other rows; by default with the same sizes and memory bound."""
 
     def __init__(self, rows: StreamedRows) -> None:
-        super().__init__(
-            rows.n_rows,
-            rows.n_features,
-            rows.n_labels,
-            n_bytes=rows.n_bytes,
-            memory=rows.memory,
-            n_jobs=rows.n_jobs,
-        )
+        sizes = (rows.n_rows, rows.n_features, rows.n_labels)
+        super().__init__(*sizes, n_bytes=rows.n_bytes, memory=rows.memory, n_jobs=rows.n_jobs)
 
 
 class MappedRows(DerivedRows):
@@ -472,8 +416,7 @@ class MappedRows(DerivedRows):
     def __init__(self, source: StreamedRows, function: BlockMap, **sizes: int) -> None:
         super().__init__(source)
         vars(self).update(sizes)
-        self._source = source
-        self._function = function
+        self._source, self._function = source, function
 
     def _of_mapped(self, function: Callable[..., T]) -> Callable[..., T]:
         """Return a function of source blocks that maps the block and calls `function`."""
@@ -491,12 +434,7 @@ class MappedRows(DerivedRows):
         self.n_passes += 1
         return self._source.map_blocks(self._of_mapped(function))
 
-    def reduce(
-        self,
-        add: Callable[..., None],
-        *shapes: tuple[int, ...],
-        dtype: type[np.floating] = np.float32,
-    ) -> list[NDArray]:
+    def reduce(self, add: Add, *shapes: Shape, dtype: Any = np.float32) -> list[NDArray]:
         self.n_passes += 1
         return self._source.reduce(self._of_mapped(add), *shapes, dtype=dtype)
 
@@ -513,7 +451,7 @@ class MappedRows(DerivedRows):
         return self._source.map_batches(cut_mapped, work, batches, together, n_jobs)
 
     def map_tasks(
-        self, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], *, n_jobs: int
+        self, function: Callable[..., T], tasks: Sequence[Task], *, n_jobs: int
     ) -> Iterator[T]:
         make = self._function
         sizes = {name: getattr(self, name) for name in ("n_rows", "n_features", "n_labels")}
@@ -536,9 +474,7 @@ class KeptRows(DerivedRows):
 
     def __init__(self, rows: StreamedRows) -> None:
         super().__init__(rows)
-        self._file = MatrixFile()
-        self.known = rows.known
-        self._starts = []
+        self._file, self._starts, self.known = MatrixFile(), [], rows.known
         for block in rows.blocks():  # not `map_blocks`, which may return results of an earlier job
             self._file.append(*(matrix for matrix in block[:3] if matrix is not None))
             self._starts.append(block.start)

@@ -39,10 +39,9 @@ def gram(A: F32) -> F64:
 
 
 def _principal(A: F32, rank: int | None, tolerance: float) -> Eigenpairs:
-    """Return left singular vectors and singular values of a tall A, from its Gram matrix.
+    """Return left singular vectors A U S^+ and values S of a tall A, from A'A = U S^2 U'.
 
-    A'A = U S^2 U' gives the left singular vectors as A U S^+. Directions whose value is below
-    `tolerance` times the largest are numerically zero, and are left out.
+    Directions whose value is below `tolerance` times the largest are left out.
     """
     values, U = eigh(gram(A))
     values, U = values[::-1], U[:, ::-1]  # largest first
@@ -55,9 +54,8 @@ def _principal(A: F32, rank: int | None, tolerance: float) -> Eigenpairs:
 def orthonormalize(A: F32, *, tolerance: float = 1e-5) -> F32:
     """Return an orthonormal basis (n, r) of the range of A, where r is its numerical rank.
 
-    Each of two rounds makes one pass over A and takes the eigenvectors of the small Gram matrix,
-    which reveals the rank without a tall QR. The second round removes the error that the squared
-    condition number caused in the first.
+    The small Gram matrix reveals the rank without a tall QR. The second of two rounds removes the
+    error that the squared condition number caused in the first.
     """
     return _principal(_principal(A, None, tolerance).vectors, None, tolerance).vectors
 
@@ -65,8 +63,7 @@ def orthonormalize(A: F32, *, tolerance: float = 1e-5) -> F32:
 def range_finder(apply: Operator, size: int, n_columns: int, *, n_passes: int = 1, rng: Rng) -> F32:
     """Return an orthonormal basis for the range of an operator on R^size: subspace iteration.
 
-    Each of the `n_passes` applications turns the basis further towards the leading directions.
-    The basis has fewer columns if the rank is smaller.
+    Each of the `n_passes` turns it towards the leading directions. It may have fewer columns.
     """
     Q = rng.standard_normal((size, n_columns), dtype=np.float32)
     for _ in range(n_passes):
@@ -79,9 +76,8 @@ def randomized_eigh(
 ) -> Eigenpairs:
     """Return the leading eigenpairs of a positive semidefinite operator (Algorithm 1).
 
-    `apply` takes and returns arrays (size, m); it is called `n_passes` + 1 times. There are fewer
-    than `rank` pairs if the numerical rank is smaller. `n_oversamples` and `n_passes` are p and q
-    of the paper: larger values are closer to exact, and rarely needed.
+    `apply` maps arrays (size, m) and is called `n_passes` + 1 times. There are fewer than `rank`
+    pairs if the numerical rank is smaller. `n_oversamples` and `n_passes` are the paper's p and q.
     """
     if rank < 1:
         raise ValueError(f"rank must be at least 1, got {rank}")
@@ -91,10 +87,7 @@ def randomized_eigh(
 
 
 def principal_directions(apply: Operator, Q: F32, rank: int | None = None) -> Eigenpairs:
-    """Return the eigenpairs of an operator within the span of the orthonormal columns of Q.
-
-    These are lines 8-10 of Algorithm 1. There are `rank` pairs, or as many as Q has columns.
-    """
+    """Return the eigenpairs of an operator within the span of Q (Algorithm 1, lines 8-10)."""
     if Q.shape[1] == 0:
         return Eigenpairs(Q, np.zeros(0, dtype=np.float32))
     vectors, values = _principal(apply(Q), Q.shape[1] if rank is None else rank, 1e-5)
@@ -106,8 +99,7 @@ def estimated_trace(apply: Operator, size: int, *, n_probes: int = 32, rng: Rng)
     """Return an estimate of the trace of an operator on R^size, by one application.
 
     It is applied to vectors of random signs q (Hutchinson): E q'Aq = tr A. The relative error falls
-    with the square root of the number of probes, and is smaller if many eigenvalues share the
-    trace. No more probes than `size` are used.
+    with the square root of the number of probes.
     """
     signs = rng.integers(0, 2, (size, min(n_probes, size))).astype(np.float32) * 2 - 1
     if signs.shape[1] == size:  # a probe for each direction gives the exact trace
@@ -135,9 +127,6 @@ def leading_vectors(A: Matrix, rank: int, n_passes: int = 3) -> F32:
     """Return the rows of A (n, d) in `rank` dimensions that keep their inner products best.
 
     These are left singular vectors times singular values; fewer columns if A has a smaller rank.
-
-    >>> leading_vectors(np.diag(np.array([3.0, 2.0, 1.0], dtype=np.float32)), 1).round(2).shape
-    (3, 1)
     """
     rng, rank = np.random.default_rng(0), min(rank, *A.shape)
     pairs = randomized_eigh(

@@ -50,8 +50,8 @@ class LinearMap(NamedTuple):
 class Ridge:
     """Solves the ridge problem above for any number of right-hand sides Q.
 
-    The quantities that do not depend on Q are computed once: feature means and energies (one pass)
-    and, for the direct methods, the Gram matrix (one more pass).
+    Feature means and energies are computed once (one pass), and so is the Gram matrix of the direct
+    methods (one more pass).
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ class Ridge:
         Relative residual at which a column of the conjugate gradients stops. The direct methods
         work in single precision where that is as exact.
     memory : int
-        Bytes that the conjugate gradients may use, at most half the bound of the rows. Columns are
-        solved in chunks that fit.
+        Bytes for the columns that the conjugate gradients solve at a time; at most half the bound
+        of the rows.
     """
 
     def __init__(
@@ -79,12 +79,10 @@ class Ridge:
     ) -> None:
         if rows.n_rows == 0:
             raise ValueError("ridge regression needs at least one row, got none")
-        self.rows = rows
+        self.rows, self.tolerance, self.max_iterations = rows, tolerance, max_iterations
         self.method = self._choose(rows) if method == "auto" else method
         if self.method not in ("cholesky", "dual", "cg"):
             raise ValueError(f"method must be auto, cholesky, dual or cg, got {method!r}")
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
         self.memory = memory if rows.memory is None else min(memory, rows.memory // 2)
         self.n_iterations = 0
         x, xx, y, self.total = rows.totals()
@@ -113,8 +111,8 @@ class Ridge:
     def solve(self, Q: F32, regularization: float, *, start: F32 | None = None) -> LinearMap:
         """Return the regressor of Y Q on X, for Q (n_labels, k).
 
-        `regularization` is in units of mean feature energy; a larger one shrinks the predictions
-        towards the mean. The conjugate gradients begin at `start` (n_features, k).
+        A larger `regularization` shrinks the predictions towards the mean. The conjugate gradients
+        begin at `start` (n_features, k).
         """
         Q = np.ascontiguousarray(Q, dtype=np.float32)
         if Q.ndim != 2 or Q.shape[0] != self.rows.n_labels:
@@ -203,27 +201,26 @@ class Ridge:
         d, n_jobs = self.rows.n_features, self.rows.n_jobs
         Z = np.ascontiguousarray(Z)
         ridge = np.full(d, r, dtype=np.float32)
-        inverse_diagonal = (1.0 / (self.diagonal + r)).astype(np.float32)
+        inverse = (1.0 / (self.diagonal + r)).astype(np.float32)
         mean = self.mean.astype(np.float32)
         parts = spans(d, n_jobs)
 
-        def sums(kernel: object, *arrays: F32, n_sums: int) -> list[F64]:
-            totals = np.zeros((len(parts), n_sums, arrays[0].shape[1]))
-            tasks = [(*arrays, *total, *part) for total, part in zip(totals, parts, strict=True)]
-            run(kernel, tasks, n_jobs)  # type: ignore[arg-type]
-            return list(totals.sum(axis=0))
+        def sums(kernel: Any, *arrays: F32) -> F64:
+            totals = np.zeros((len(parts), 2, arrays[0].shape[1]))
+            pairs = zip(totals, parts, strict=True)
+            run(kernel, [(*arrays, total, *part) for total, part in pairs], n_jobs)
+            return totals.sum(axis=0)
 
         def gram_times(P: F32) -> tuple[F32, F64]:
             AP = self.rows.cross("X", "X", P)
             shift = (self.total * (mean @ P)).astype(np.float32)
-            (curvature,) = sums(kernels.cg_curvature, P, AP, ridge, mean, shift, n_sums=1)
-            return AP, curvature
+            return AP, sums(kernels.cg_curvature, P, AP, ridge, mean, shift)[0]
 
         R = self._right_hand_side(Q)
         scale = np.einsum("ij,ij->j", R, R, dtype=np.float64)  # residual of Z = 0
         if warm:
             R -= gram_times(Z)[0]
-        P = R * inverse_diagonal[:, None]
+        P = R * inverse[:, None]
         rz = np.einsum("ij,ij->j", R, P, dtype=np.float64)
         active = np.einsum("ij,ij->j", R, R, dtype=np.float64) > self.tolerance**2 * scale
         found, columns = Z, np.arange(Z.shape[1])  # from now on Z has these columns of `found`
@@ -239,13 +236,10 @@ class Ridge:
             AP, curvature = gram_times(P)
             # The step of a column that has converged is zero.
             alpha = np.where(active & (curvature > 0), rz / np.maximum(curvature, 1e-300), 0.0)
-            rr, rz_new = sums(
-                kernels.cg_step, Z, R, P, AP, alpha.astype(np.float32), inverse_diagonal, n_sums=2
-            )
+            rr, rz_new = sums(kernels.cg_step, Z, R, P, AP, alpha.astype(np.float32), inverse)
             active &= (rr > self.tolerance**2 * scale) & (alpha > 0)
             beta = np.where(active, rz_new / np.maximum(rz, 1e-300), 0.0).astype(np.float32)
-            tasks = [(P, R, beta, inverse_diagonal, *part) for part in parts]
-            run(kernels.cg_direction, tasks, n_jobs)
+            run(kernels.cg_direction, [(P, R, beta, inverse, *part) for part in parts], n_jobs)
             rz = rz_new
         found[:, columns] = Z
         return found

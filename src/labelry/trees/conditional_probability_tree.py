@@ -13,6 +13,7 @@ from numba import njit
 from scipy.sparse import csr_array
 
 from labelry.arrays import F32, I32, Ints, Rng
+from labelry.linalg.kernels import Csr
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Rows, in_memory
 from labelry.parameters import Between, param, settings
@@ -86,7 +87,7 @@ def grow_label_tree(X: Matrix, Y: csr_array, balance: float, rng: Rng) -> Tree:
     parent = np.full(len(children), -1, dtype=np.int32)
     label = np.full(len(children), -1, dtype=np.int32)
     table = np.zeros(1 << _TABLE_BITS, dtype=np.float32)
-    _grow_nodes(*as_csr(X), rows, labels, balance, table, children, parent, label)
+    _grow_nodes(as_csr(X), rows, labels, balance, table, children, parent, label)
     return Tree.from_parents(parent, label, n_labels)
 
 
@@ -106,23 +107,13 @@ def _probability(indices: Ints, data: F32, p0: int, p1: int, table: F32, node: i
 
 @njit(nogil=True, cache=True)
 def _grow_nodes(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    rows: I32,
-    labels: I32,
-    balance: float,
-    table: F32,
-    children: I32,
-    parent: I32,
-    label: I32,
+    X: Csr, rows: I32, labels: I32, balance: float, table: F32, children: I32, up: I32, label: I32
 ) -> None:
-    """Fill `children` (n_nodes, 2), `parent` and `label` of the nodes; node 0 is the root."""
-    n_leaves = np.zeros(len(parent), dtype=np.int32)  # below each node
-    leaf = np.full((len(parent) + 1) // 2, -1, dtype=np.int32)  # of each label
-    label[0] = labels[0]
-    leaf[labels[0]] = 0
-    n_leaves[0] = 1
+    """Fill `children` (n_nodes, 2), parent `up` and `label` of the nodes; node 0 is the root."""
+    indptr, indices, data = X
+    n_leaves = np.zeros(len(up), dtype=np.int32)  # below each node
+    leaf = np.full((len(up) + 1) // 2, -1, dtype=np.int32)  # of each label
+    label[0], leaf[labels[0]], n_leaves[0] = labels[0], 0, 1
     n_nodes = 1
     for t in range(rows.size):
         i = rows[t]
@@ -142,7 +133,7 @@ def _grow_nodes(
             for side in range(2):
                 child = n_nodes + side
                 children[node, side] = child
-                parent[child] = node
+                up[child] = node
                 n_leaves[child] = 1
                 label[child] = label[node] if side == _LEFT else y
                 leaf[label[child]] = child
@@ -152,10 +143,10 @@ def _grow_nodes(
         # One logistic step for each regressor on the path.
         node = leaf[y]
         while node > 0:
-            up = parent[node]
-            target = np.float32(node == children[up, _RIGHT])
-            step = _RATE * (target - _probability(indices, data, p0, p1, table, up))
-            table[_slot(up, -1, table.size)] += step
+            above = up[node]
+            target = np.float32(node == children[above, _RIGHT])
+            step = _RATE * (target - _probability(indices, data, p0, p1, table, above))
+            table[_slot(above, -1, table.size)] += step
             for q in range(p0, p1):
-                table[_slot(up, indices[q], table.size)] += step * data[q]
-            node = up
+                table[_slot(above, indices[q], table.size)] += step * data[q]
+            node = above

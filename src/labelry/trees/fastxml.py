@@ -1,5 +1,13 @@
 """FastXML: an ensemble of trees over rows whose nodes optimise a ranking.
 
+With delta_i the side of row i (0 left, 1 right; -1 and +1 in the paper) and r the rankings of the
+labels on the two sides, the split of a node minimises
+
+    ||w||_1 + sum_i C_delta log(1 + exp(-delta_i w'x_i)) - sum_i nDCG(r of the side of i, y_i)
+
+over delta and r in turn, from random sides, and then over w. nDCG(r, y) is I(y) times the sum of
+1 / log(1 + rank) over the labels of y, and I(y) makes it 1 for a perfect ranking.
+
 Prabhu, Varma: FastXML: a fast, accurate and stable tree-classifier for extreme multi-label
 learning, 2014.
 """
@@ -11,10 +19,13 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import numpy as np
+from numba import njit
 from scipy.sparse import csr_array, vstack
 
-from labelry.arrays import F32, F64, I32, Ints, Rng
+from labelry.arrays import F32, F64, I8, I32, Ints, Rng
 from labelry.checks import StoredCheck
+from labelry.linalg.kernels import Csr, local_columns
+from labelry.linalg.l1_logistic import Problem, l1_logistic
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import stream
 from labelry.linalg.rows import Rows, in_memory
@@ -22,12 +33,15 @@ from labelry.parameters import Between, Settings, param, settings
 from labelry.progress import phase
 from labelry.ranking.shares import SharesRanker
 from labelry.storage.values import Sizes
-from labelry.trees.fastxml_kernels import split_node
 from labelry.trees.row_trees import RowForest, join_trees, matrix_of_lists
 from labelry.trees.weights import as_csr, frozen
 
 _BLOCK_BYTES = 64 << 20  # bytes of leaves and their weights that a query holds; not tuned
 _FEWEST_LEAVES = 4  # least leaves of a tree, whatever `max_leaf_size` is; not tuned
+_MOST_ROUNDS = 100  # most rounds of ranking and choosing sides; a few dozen are usual
+_TOLERANCE = 0.01  # tolerance of a separator, relative to the subgradients at zero; not tuned
+_NEWTON_STEPS = 10  # most Newton steps of a separator; not tuned
+_SWEEPS = 10  # most sweeps over the features in a Newton step; not tuned
 _NONE = np.empty(0, dtype=np.int32)
 _LEAF = (0, _NONE, np.empty(0, dtype=np.float32), np.float32(0.0))  # `split_node` without split
 
@@ -116,7 +130,7 @@ def fit_fastxml(rows: Rows, settings: FastXMLSettings, rng: Rng) -> LeafShares:
 class TrainingRows(NamedTuple):
     """Rows as the kernels take them; all trees share one."""
 
-    X: tuple[Ints, Ints, F32]  # indptr, indices and data
+    X: Csr
     Y: tuple[Ints, Ints]  # indptr and indices
     ideal: F64  # I(y) of each row: one over the gain of a perfect ranking
     n_features: int
@@ -142,16 +156,13 @@ def grow_row_tree(
     """
     n = len(data.ideal)
     rows = np.arange(n, dtype=np.int32)  # those of a node are consecutive
-    slots = (
-        np.full(data.n_features, -1, dtype=np.int32),
-        np.full(data.n_labels, -1, dtype=np.int32),
-    )
+    slots = [np.full(size, -1, dtype=np.int32) for size in (data.n_features, data.n_labels)]
     spans, left, splits = [(0, n)], [], []
     for first, last in spans:  # the list grows while it is read: breadth first
         split = _LEAF
         if last - first > max_leaf_size:
             side = rng.integers(0, 2, size=last - first, dtype=np.int8)
-            split = split_node(*data.X, *data.Y, data.ideal, C, rows[first:last], side, *slots)
+            split = split_node(data, C, rows[first:last], side, *slots)
         n_left = split[0]
         left.append(len(spans) if n_left else -1)
         splits.append(split)
@@ -182,3 +193,112 @@ def label_shares(members: csr_array, Y: csr_array, most: int) -> csr_array:
     shares = counts.data[kept] / np.diff(members.indptr)[sets[kept]]
     indptr = np.searchsorted(sets[kept], np.arange(counts.shape[0] + 1)).astype(np.int32)
     return csr_array((shares.astype(np.float32), counts.indices[kept], indptr), shape=counts.shape)
+
+
+@njit(nogil=True, cache=True)
+def split_node(
+    data: TrainingRows, C: float, rows: I32, side: I8, x_slot: I32, y_slot: I32
+) -> tuple[int, I32, F32, np.float32]:
+    """Split the rows of a node; return the number of rows on the left, features, weights, bias.
+
+    Reorders `rows` so that the left ones come first. `side` holds the random sides to begin with.
+    The number is 0 where there is no split: all rows have the same labels, or all are on one side.
+    The slots (n_features,) and (n_labels,) are scratch, and hold -1 before and after.
+    """
+    none = (0, np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32), np.float32(0.0))
+    y_ptr, y_local, labels = local_columns(data.Y[0], data.Y[1], rows, y_slot)
+    if y_local.size == labels.size * rows.size:  # every row has every label
+        return none
+    choose_sides(y_ptr, y_local, labels.size, data.ideal[rows], side)
+    n_right = 0
+    for s in side:
+        n_right += s
+    if n_right == 0 or n_right == rows.size:
+        return none
+    x_ptr, x_local, features = local_columns(data.X.indptr, data.X.indices, rows, x_slot)
+    columns = _by_column(x_ptr, x_local, data.X, rows, features.size)
+    w, margins = _separator(columns, side, n_right, C)
+    right = margins > 0.0
+    n_left = int(rows.size - np.count_nonzero(right))
+    if n_left == 0 or n_left == rows.size:
+        return none
+    rows[:] = np.concatenate((rows[~right], rows[right]))
+    kept = np.flatnonzero(w[: features.size])
+    return n_left, features[kept], w[kept].astype(np.float32), np.float32(w[-1])
+
+
+@njit(nogil=True, cache=True)
+def choose_sides(ptr: Ints, labels: Ints, n_labels: int, ideal: F64, side: I8) -> int:
+    """Improve the sides of the rows until no row changes; return the number of rounds.
+
+    Alternates two closed forms: the ranking of each side that is best for its rows, and the side
+    of each row whose ranking is better for it (on a draw it stays). nDCG never falls.
+    """
+    gain = np.empty((2, n_labels))
+    for round_ in range(_MOST_ROUNDS):
+        rank_sides(ptr, labels, ideal, side, gain)
+        changed = False
+        for i in range(side.size):
+            # This is v- - v+ of the paper, up to I(y) > 0: the log losses cancel because w = 0.
+            better = 0.0
+            for p in range(ptr[i], ptr[i + 1]):
+                better += gain[1, labels[p]] - gain[0, labels[p]]
+            if (better > 0.0 and side[i] == 0) or (better < 0.0 and side[i] == 1):
+                side[i] = 1 - side[i]
+                changed = True
+        if not changed:
+            return round_ + 1
+    return _MOST_ROUNDS
+
+
+@njit(nogil=True, cache=True)
+def rank_sides(ptr: Ints, labels: Ints, ideal: F64, side: I8, gain: F64) -> None:
+    """Fill in ``gain[s, l] = 1 / log(1 + r)``, where r = 1, 2, ... ranks label l on side s.
+
+    Labels are ranked by the sum of I(y_i) y_i over the rows of the side. Labels without rows there
+    come last. They still have a gain, because otherwise a label could hardly change its side.
+    """
+    gain[:] = 0.0
+    for i in range(side.size):
+        for p in range(ptr[i], ptr[i + 1]):
+            gain[side[i], labels[p]] += ideal[i]
+    for s in range(2):
+        order = np.argsort(-gain[s], kind="mergesort")
+        for r in range(order.size):
+            gain[s, order[r]] = 1.0 / np.log(2.0 + r)
+
+
+@njit(nogil=True, cache=True)
+def _by_column(ptr: Ints, local: I32, X: Csr, rows: I32, n_columns: int) -> Csr:
+    """Return the columns of the local rows, and a last column of ones: the constant feature."""
+    starts = np.zeros(n_columns + 2, dtype=np.int64)
+    for j in local:
+        starts[j + 1] += 1
+    starts[n_columns + 1] = rows.size
+    for j in range(n_columns + 1):
+        starts[j + 1] += starts[j]
+    place = starts.copy()
+    members = np.empty(starts[-1], dtype=np.int32)
+    values = np.ones(starts[-1], dtype=np.float32)
+    for t in range(rows.size):
+        for p in range(ptr[t], ptr[t + 1]):
+            q = place[local[p]]
+            place[local[p]] += 1
+            members[q] = t
+            values[q] = X.data[X.indptr[rows[t]] + p - ptr[t]]
+        members[starts[n_columns] + t] = t
+    return Csr(starts, members, values)
+
+
+@njit(nogil=True, cache=True)
+def _separator(columns: Csr, side: I8, n_right: int, C: float) -> tuple[F64, F64]:
+    """Return the sparse separator of the two sides, and the margin of each row."""
+    signs, costs = np.empty(side.size, dtype=np.int8), np.empty(side.size)
+    for i in range(side.size):
+        signs[i] = 1 if side[i] == 1 else -1
+        # C_delta gives both sides equal weight, so that the smaller one is not ignored.
+        costs[i] = C * side.size / (n_right if side[i] == 1 else side.size - n_right)
+    w, margins = np.zeros(columns.indptr.size - 1), np.zeros(side.size)
+    problem = Problem(columns, signs, costs)
+    l1_logistic(problem, w, margins, _TOLERANCE, _NEWTON_STEPS, _SWEEPS)
+    return w, margins

@@ -37,7 +37,7 @@ from labelry.linalg.dual_descent import (
     descend_blocks,
     new_sweeps,
 )
-from labelry.linalg.kernels import local_columns
+from labelry.linalg.kernels import Csr, csr_parts, local_columns
 from labelry.linalg.lanes import LANES, aligned_lanes
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import spans, stream
@@ -189,83 +189,66 @@ class _Part(NamedTuple):
     last: bool  # whether these are the last children of the node
 
 
-class _Task(NamedTuple):
-    """Some children of a node to be trained."""
-
-    node: int
-    children: I32
-    seed: int
-    last: bool
+_Task: TypeAlias = tuple[int, I32, int, bool]  # a node, some children, a seed, whether the last
 
 
 class _Trainer:
     """Trains nodes whose rows are in memory."""
 
     def __init__(self, X: Matrix, Y: csr_array, plan: _Plan) -> None:
-        self._X, self._plan = csr_array(X), plan
+        self._X, self._n_features, self._plan = csr_parts(csr_array(X)), X.shape[1], plan
         self._energy = dual_descent.row_energies(self._X.indptr, self._X.data)
-        self._rows_of = reach(plan.tree, Y)
+        self._rows_of = csr_parts(reach(plan.tree, Y))
         self._all = np.arange(X.shape[0], dtype=np.int32)
 
     def train(self, nodes: Ints, seeds: Ints, n_jobs: int) -> Iterator[_Part]:
         """Yield the weights of these nodes, in their order."""
-        batches = stream(self._train_some, self._batches(nodes, seeds), n_jobs)
-        return chain.from_iterable(batches)
 
-    def _batches(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[list[_Task]]]:
-        """Yield tasks; starting one costs about as much as a small node, so these share one."""
+        def train_some(*batch: _Task) -> list[_Part]:
+            return [self._train(*task) for task in batch]
+
+        return chain.from_iterable(stream(train_some, self._batches(nodes, seeds), n_jobs))
+
+    def _batches(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[_Task, ...]]:
+        """Yield tasks. Large nodes come in parts; small ones share a batch, as each costs time."""
+        n_rows, n_features = np.diff(self._rows_of.indptr), np.diff(self._X.indptr)
         batch: list[_Task] = []
         total = 0
-        for work, task in self._tasks(nodes, seeds):
-            batch.append(task)
-            total += work
-            if total >= _BATCH:
-                yield (batch,)
-                batch, total = [], 0
-        yield (batch,)
-
-    def _train_some(self, batch: list[_Task]) -> list[_Part]:
-        return [self._train(task) for task in batch]
-
-    def _tasks(self, nodes: Ints, seeds: Ints) -> Iterator[tuple[int, _Task]]:
-        """Yield the work and the children of each node; large nodes come in parts."""
-        n_rows, n_features = np.diff(self._rows_of.indptr), np.diff(self._X.indptr)
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
             children = self._plan.tree.first_child[node] + self._plan.children(node, n_rows)
             work = int(n_features[self._rows(node)].sum()) + 1
             step = LANES * max(1, _WORK // work)
             for start in range(0, max(len(children), 1), step):
-                last = start + step >= len(children)
                 some = children[start : start + step]
-                yield work * -(-len(some) // LANES), _Task(node, some, seed, last)
+                batch.append((node, some, seed, start + step >= len(children)))
+                total += work * -(-len(some) // LANES)
+                if total >= _BATCH:
+                    yield tuple(batch)
+                    batch, total = [], 0
+        yield tuple(batch)
 
-    def _train(self, task: _Task) -> _Part:
-        """Train some children of a node."""
-        node, children, seed, last = task
-        loss, _, prune, tolerance, max_sweeps, rounds = self._plan.how
-        rows, rows_of = self._rows(node), self._rows_of
+    def _train(self, node: int, children: I32, seed: int, last: bool) -> _Part:
+        rows, how = self._rows(node), self._plan.how
         C, scale = self._plan.scaled_loss(node, len(rows))
-        first_child = np.int32(self._plan.tree.first_child[node])
-        found = train_children(
-            *self._local(rows), self._energy[rows], rows,
-            rows_of.indptr, rows_of.indices, children, first_child,
-            loss == "squared_hinge", dual_descent.starting_alpha(loss, 1, C), C, tolerance,
-            max_sweeps, rounds or dual_descent.NO_END, seed, dual_descent.BLOCK, scale,
-            np.float32(prune),
-        )  # fmt: skip
-        return _Part(*found[:3], children, found[3], node, last)
+        start = dual_descent.starting_alpha(how.loss, 1, C)
+        limits = (how.max_sweeps, how.rounds or dual_descent.NO_END, seed, dual_descent.BLOCK)
+        descent = NodeDescent(start, C, how.tolerance, *limits, scale, np.float32(how.prune))
+        if len(rows) == len(self._all):
+            X, features = self._X, np.arange(self._n_features, dtype=np.int32)
+        else:
+            X, features = gather_rows(self._X, self._n_features, rows)
+        reached = NodeRows(X, features, rows, self._energy[rows])
+        hinge = how.loss == "squared_hinge"
+        found = train_children(reached, self._rows_of, children, hinge, descent)
+        feature, child, weight, bias = found
+        child -= self._plan.tree.first_child[node]  # counted from the first child
+        return _Part(feature, child, weight, children, bias, node, last)
 
     def _rows(self, node: int) -> I32:
+        indptr, indices, _ = self._rows_of
         if self._plan.is_root(node):
             return self._all
-        return self._rows_of.indices[self._rows_of.indptr[node] : self._rows_of.indptr[node + 1]]
-
-    def _local(self, rows: I32) -> tuple[Ints, I32, F32, I32]:
-        """Return CSR arrays of some rows with renumbered features, and the old number of each."""
-        X = self._X
-        if len(rows) == X.shape[0]:
-            return X.indptr, X.indices, X.data, np.arange(X.shape[1], dtype=np.int32)
-        return gather_rows(X.indptr, X.indices, X.data, X.shape[1], rows)
+        return indices[indptr[node] : indptr[node + 1]]  # type: ignore[return-value]
 
 
 class _StreamedTrainer:
@@ -310,9 +293,8 @@ class _StreamedTrainer:
         for node, seed in zip(nodes.tolist(), seeds.tolist(), strict=True):
             places = self._plan.children(node, self._n_rows)
             for a, b in spans(-(-len(places) // LANES), max(1, self._rows.n_workers)):
-                last = b * LANES >= len(places)
-                some = _Task(node, places[a * LANES : b * LANES], seed, last)
-                tasks.append((*some, int(self._n_rows[node])))
+                last, n_rows = b * LANES >= len(places), int(self._n_rows[node])
+                tasks.append((node, places[a * LANES : b * LANES], seed, last, n_rows))
         train = partial(_train_by_blocks, self._plan, self._room)
         return self._rows.map_tasks(train, tasks, n_jobs=n_jobs)
 
@@ -385,73 +367,75 @@ def _add_sizes(
 
 def _join_entries(parts: Sequence[Entries]) -> Entries:
     none = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
-    feature, child, weight = zip(none, *parts, strict=True)
-    return np.concatenate(feature), np.concatenate(child), np.concatenate(weight)
+    return tuple(map(np.concatenate, zip(none, *parts, strict=True)))  # type: ignore[return-value]
+
+
+class NodeRows(NamedTuple):
+    """The rows that reach a node, in ascending order, with renumbered features."""
+
+    X: Csr
+    features: I32  # the old number of each
+    rows: I32
+    energy: F32
+
+
+class NodeDescent(NamedTuple):
+    """How to train the children of a node; see `dual_descent`."""
+
+    start: NDArray[Any]  # the first dual variables of a row
+    C: float
+    tolerance: float
+    max_sweeps: int
+    rounds: int
+    seed: int
+    block: int
+    scale: np.float32
+    prune: np.float32
 
 
 @njit(nogil=True, cache=True)
-def gather_rows(
-    indptr: Ints, indices: Ints, data: F32, n_features: int, rows: I32
-) -> tuple[Ints, I32, F32, I32]:
-    """Return CSR arrays of some rows with renumbered features, and the old number of each."""
+def gather_rows(X: Csr, n_features: int, rows: I32) -> tuple[Csr, I32]:
+    """Return some rows with renumbered features, and the old number of each."""
     slot = np.full(n_features, -1, dtype=np.int32)
-    ptr, local, features = local_columns(indptr, indices, rows, slot)
+    ptr, local, features = local_columns(X.indptr, X.indices, rows, slot)
     values = np.empty(local.size, dtype=np.float32)
     for t in range(rows.size):
-        values[ptr[t] : ptr[t + 1]] = data[indptr[rows[t]] : indptr[rows[t] + 1]]
-    return ptr, local, values, features
+        values[ptr[t] : ptr[t + 1]] = X.data[X.indptr[rows[t]] : X.indptr[rows[t] + 1]]
+    return Csr(ptr, local, values), features
 
 
 @njit(nogil=True, cache=True)
 def train_children(
-    indptr: Ints,
-    indices: I32,
-    data: F32,
-    features: I32,
-    energy: F32,
-    rows: I32,
-    rows_indptr: Ints,
-    rows_of: I32,
-    children: I32,
-    first_child: np.int32,
-    hinge: bool,
-    start: NDArray[Any],
-    C: float,
-    tolerance: float,
-    max_sweeps: int,
-    rounds: int,
-    seed: int,
-    block: int,
-    scale: np.float32,
-    prune: np.float32,
+    reached: NodeRows, rows_of: Csr, children: I32, hinge: bool, how: NodeDescent
 ) -> tuple[I32, I32, F32, F32]:
     """Train some children of a node, sixteen at a time; return their pruned weights and biases.
 
-    The CSR arrays and `energy` are those of the `rows` that reach the node, in ascending order, and
-    ``rows_of[rows_indptr[s] : rows_indptr[s + 1]]`` are the rows of node s. `start` holds the first
-    dual variables of a row. The other parameters are those of `dual_descent.train_lanes`.
+    Row s of `rows_of` holds the numbers of the rows of node s.
     """
-    bounds = block_bounds(indptr, 0, block)
+    X, features, rows, energy = reached
+    start, C, tolerance, max_sweeps, rounds, seed, block, scale, prune = how
+    bounds = block_bounds(X.indptr, 0, block)
     alpha = np.empty((rows.size, LANES), dtype=start.dtype)
     signs = np.empty((rows.size, LANES), dtype=np.int8)
     W = aligned_lanes(features.size + 1)
     feature, child, weight = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
-    bias = np.empty(children.size, dtype=np.float32)
+    bias: F32 = np.empty(children.size, dtype=np.float32)
     n: Any = np.int64(0)  # numba compiles functions once more for a plain 0
     for begin in range(0, children.size, LANES):
         group = children[begin : begin + LANES]
         alpha[:], W[:], signs[:] = start[0, 0], 0.0, -1
         for lane in range(group.size):
             s = group[lane]
-            for i in np.searchsorted(rows, rows_of[rows_indptr[s] : rows_indptr[s + 1]]):
+            mine = rows_of.indices[rows_of.indptr[s] : rows_of.indptr[s + 1]]
+            for i in np.searchsorted(rows, mine):
                 signs[i, lane] = 1
         sweeps = new_sweeps(bounds[1:] - bounds[:-1], max_sweeps, seed, rounds)
-        problem = LaneProblem(indptr, indices, data, signs, energy, C, tolerance)
+        problem = LaneProblem(X.indptr, X.indices, X.data, signs, energy, C, tolerance)
         descend_blocks(sweeps, bounds, hinge, problem, alpha, W)
         W *= scale
         for lane in range(group.size):
             bias[begin + lane] = W[-1, lane]
-        found = large_weights(W, prune, features, group - first_child)
+        found = large_weights(W, prune, features, group)
         m = n + found[0].size
         if m > feature.size:
             more = max(2 * feature.size, m)

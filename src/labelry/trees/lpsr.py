@@ -8,7 +8,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -18,7 +18,7 @@ from scipy.special import expit
 from labelry import memory
 from labelry.arrays import F32, F64, I32, Bools, Ints, Rng
 from labelry.checks import StoredCheck
-from labelry.linalg.kernels import topk_rows
+from labelry.linalg.kernels import Csr, topk_rows
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import balanced_spans, run, stream
 from labelry.linalg.rows import Rows, in_memory
@@ -30,6 +30,8 @@ from labelry.ranking.ranker import Ranker
 from labelry.storage.values import Sizes
 from labelry.trees.row_trees import RowForest, cluster_tree, matrix_of_lists
 from labelry.trees.weights import as_csr, frozen
+
+Base: TypeAlias = tuple[F32, F32]  # coef and intercept
 
 _RANKED = 50  # best labels of a training row by the base; a leaf chooses from these; not tuned
 _LEAST_WEIGHT = 0.01  # weight in the clustering of a row that the base ranks wrong; not tuned
@@ -99,12 +101,9 @@ class LabelPartition(Ranker):
         leaf = self.partition.leaves(X, n_jobs).ravel()
         labels = np.empty((X.shape[0], k), dtype=np.int32)
         scores = np.empty((X.shape[0], k), dtype=np.float32)
-        csr, lists = as_csr(X), self.leaf_labels
-        model = frozen(self.coef, self.intercept, lists.indptr, lists.indices)
-        tasks = [
-            (*csr, *model, leaf, labels, scores, *span) for span in balanced_spans(csr[0], n_jobs)
-        ]
-        run(rank_listed, tasks, n_jobs)
+        csr, base = as_csr(X), frozen(self.coef, self.intercept)
+        given = (csr, base, as_csr(self.leaf_labels), leaf, labels, scores)
+        run(rank_listed, [(*given, *span) for span in balanced_spans(csr.indptr, n_jobs)], n_jobs)
         return labels, scores
 
     def check_stored(self, check: StoredCheck) -> None:
@@ -237,20 +236,12 @@ def relaxed_precision(alpha: F64, place: Ints, right: Bools, top_k: int) -> tupl
 
 @njit(nogil=True, cache=True)
 def rank_listed(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    coef: F32,
-    intercept: F32,
-    list_ptr: Ints,
-    listed: Ints,
-    which: Ints,
-    labels: I32,
-    scores: F32,
-    row0: int,
-    row1: int,
+    X: Csr, base: Base, lists: Csr, which: Ints, labels: I32, scores: F32, row0: int, row1: int
 ) -> None:
     """Fill in the top k of ``x[i] @ coef + intercept`` among the labels of list ``which[i]``."""
+    indptr, indices, data = X
+    coef, intercept = base
+    list_ptr, listed, _ = lists
     k = labels.shape[1]
     widest = np.max(list_ptr[1:] - list_ptr[:-1])
     s = np.empty((1, widest), dtype=np.float32)

@@ -7,7 +7,7 @@ keeps the labels of each leaf, by node number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -18,10 +18,13 @@ from labelry.arrays import F32, I32, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.linalg.balanced_clusters import Sets, split_sets
 from labelry.linalg.clusters import unit_centres
+from labelry.linalg.kernels import Csr
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import balanced_spans, run
 from labelry.storage.values import Indices
 from labelry.trees.weights import as_csr, frozen
+
+Forest: TypeAlias = tuple[I32, I32, F32]  # root, left and bias of a `RowForest`
 
 _BALANCE = 2.0  # largest ratio of the sizes of two sibling clusters; not tuned
 
@@ -45,10 +48,9 @@ class RowForest(NamedTuple):
     def leaves(self, X: Matrix, n_jobs: int = 1) -> I32:
         """Return the leaf that each row reaches in each tree, (n_rows, n_trees)."""
         out = np.empty((X.shape[0], len(self.root)), dtype=np.int32)
-        csr = as_csr(X)
-        tree = (*frozen(self.root, self.left), *as_csr(self.weights), *frozen(self.bias))
-        tasks = [(*csr, X.shape[1], *tree, out, *span) for span in balanced_spans(csr[0], n_jobs)]
-        run(find_leaves, tasks, n_jobs)
+        csr, flat = as_csr(X), frozen(self.root, self.left, self.bias)
+        given = (csr, X.shape[1], flat, as_csr(self.weights), out)
+        run(find_leaves, [(*given, *span) for span in balanced_spans(csr.indptr, n_jobs)], n_jobs)
         return out
 
 
@@ -60,15 +62,16 @@ def matrix_of_lists(indices: Sequence[Ints], values: F32, n_columns: int) -> csr
 
 
 def join_trees(trees: Sequence[RowForest]) -> RowForest:
-    """Return one forest with the trees of several."""
-    shift = np.cumsum([0, *(len(tree.left) for tree in trees)])
-    pairs = list(zip(trees, shift[:-1], strict=True))
-    left = [np.where(tree.left < 0, -1, tree.left + s) for tree, s in pairs]
+    """Return one forest of forests that have one tree each."""
+    root, left, weights, bias = zip(*trees, strict=True)
+    sizes = [len(each) for each in left]
+    shift = np.cumsum([0, *sizes[:-1]])
+    joined, moved = np.concatenate(left), np.repeat(shift, sizes)
     return RowForest(
-        np.concatenate([tree.root + s for tree, s in pairs]).astype(np.int32),
-        np.concatenate(left).astype(np.int32),
-        csr_array(vstack([tree.weights for tree in trees], format="csr")),
-        np.concatenate([tree.bias for tree in trees]),
+        (np.concatenate(root) + shift).astype(np.int32),
+        np.where(joined < 0, -1, joined + moved).astype(np.int32),
+        csr_array(vstack(weights, format="csr")),
+        np.concatenate(bias),
     )
 
 
@@ -107,12 +110,10 @@ def cluster_tree(
         left = np.append(left, np.full(len(children), -1, dtype=np.int32))
         sets, nodes = _larger_than(max_leaf_size, sets, children)
         inner.append(nodes)
-    rows = np.concatenate(inner)
-    place = csr_array(
-        (np.ones(len(rows), dtype=np.float32), (rows, np.arange(len(rows)))),
-        shape=(len(left), len(rows)),
-    )
-    separator = csr_array(place @ vstack(separators, format="csr"))  # leaves have none
+    found = vstack(separators, format="csr")  # leaves have none
+    size = np.zeros(len(left) + 1, dtype=found.indptr.dtype)
+    size[1 + np.concatenate(inner)] = np.diff(found.indptr)  # inner nodes come in ascending order
+    separator = csr_array((found.data, found.indices, np.cumsum(size)), (len(left), X.shape[1]))
     root, bias = np.zeros(1, dtype=np.int32), np.zeros(len(left), dtype=np.float32)
     return RowForest(root, left, separator, bias)
 
@@ -125,21 +126,11 @@ def _larger_than(size: int, sets: Sets, nodes: I32) -> tuple[Sets, I32]:
 
 @njit(nogil=True, cache=True)
 def find_leaves(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    n_features: int,
-    root: I32,
-    left: I32,
-    w_indptr: Ints,
-    w_indices: Ints,
-    w_data: F32,
-    bias: F32,
-    out: I32,
-    row0: int,
-    row1: int,
+    X: Csr, n_features: int, forest: Forest, W: Csr, out: I32, row0: int, row1: int
 ) -> None:
     """Fill in the leaves of a span of rows."""
+    indptr, indices, data = X
+    root, left, bias = forest
     x = np.zeros(n_features, dtype=np.float32)
     for i in range(row0, row1):
         for p in range(indptr[i], indptr[i + 1]):
@@ -148,8 +139,8 @@ def find_leaves(
             node = root[t]
             while left[node] >= 0:
                 score = bias[node]
-                for q in range(w_indptr[node], w_indptr[node + 1]):
-                    score += w_data[q] * x[w_indices[q]]
+                for q in range(W.indptr[node], W.indptr[node + 1]):
+                    score += W.data[q] * x[W.indices[q]]
                 node = left[node] + (1 if score > 0 else 0)
             out[i, t] = node
         for p in range(indptr[i], indptr[i + 1]):

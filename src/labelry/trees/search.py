@@ -10,12 +10,13 @@ Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 201
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from labelry.arrays import F32, I32, Ints
+from labelry.arrays import F32, I32, I64
+from labelry.linalg.kernels import Csr
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, run
 from labelry.trees.structure import Tree
@@ -26,8 +27,19 @@ NodeLink = Literal["softmax", "sigmoid"]
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _DENSE_ENTRIES = 1 << 22  # entries of dense rows converted to CSR at a time: 32 MB; not tuned
 _LEAST = np.float32(-1e4)  # smallest log-probability of a child: sums over paths stay finite
-NONE: Any = np.int64(0)  # numba compiles functions once more for a plain 0
 _NO_VECTORS = np.zeros((1, 1), dtype=np.float32)
+
+
+class BeamModel(NamedTuple):
+    """A tree, what scores its nodes (weights, or vectors where these are None), and the search."""
+
+    first_child: I32
+    label: I32
+    weights: NodeWeights | None
+    vectors: F32
+    softmax: bool
+    sharpness: np.float32
+    beam_width: int
 
 
 def beam_search(
@@ -49,28 +61,9 @@ def beam_search(
     """
     if link not in ("softmax", "sigmoid"):
         raise ValueError(f"link must be softmax or sigmoid; got {link!r}")
-    scorer = (NodeWeights(*frozen(*weights)), _NO_VECTORS)
-    model = _model(tree, scorer, link == "softmax", sharpness, beam_width)
+    weights = NodeWeights(*frozen(*weights))
+    model = _model(tree, weights, _NO_VECTORS, link == "softmax", sharpness, beam_width)
     return search_spans(beam_rows, X, k, model, n_jobs)
-
-
-def search_spans(
-    kernel: Callable[..., None], X: Matrix, k: int, model: tuple[Any, ...], n_jobs: int
-) -> tuple[I32, F32]:
-    """Return labels and scores (n_rows, k) that a kernel fills in, a span of rows in each thread.
-
-    The kernel takes the CSR arrays of the rows, `model`, the arrays to fill, and a span of rows.
-    """
-    labels = np.full((X.shape[0], k), -1, dtype=np.int32)
-    scores = np.full((X.shape[0], k), -np.inf, dtype=np.float32)
-    step = max(1, X.shape[0] if not isinstance(X, np.ndarray) else _DENSE_ENTRIES // X.shape[1])
-    for start in range(0, X.shape[0], step):
-        part = slice(start, start + step)
-        csr = as_csr(X[part] if step < X.shape[0] else X)
-        out = (labels[part], scores[part])
-        tasks = [(*csr, *model, *out, *span) for span in balanced_spans(csr[0], n_jobs)]
-        run(kernel, tasks, n_jobs)
-    return labels, scores
 
 
 def beam_search_vectors(
@@ -89,70 +82,92 @@ def beam_search_vectors(
     With ``z = W x`` and ``beam_width=1`` this is Algorithm 3.
     """
     Z, V = (np.ascontiguousarray(A, dtype=np.float32) for A in (Z, node_vectors))
-    model = _model(tree, (None, V), True, sharpness, beam_width)
+    model = _model(tree, None, V, True, sharpness, beam_width)
     return search_spans(beam_rows, Z, k, model, n_jobs)
 
 
 def _model(
-    tree: Tree,
-    scorer: tuple[NodeWeights | None, F32],
-    softmax: bool,
-    sharpness: float,
-    beam_width: int,
-) -> tuple[Any, ...]:
-    """Return the arguments of `beam_rows` that do not depend on the rows."""
-    if beam_width < 1:
-        raise ValueError(f"beam_width must be at least 1, got {beam_width}")
-    weights, vectors = scorer
-    how = (softmax, np.float32(sharpness), int(min(beam_width, tree.n_nodes)))
-    return (*frozen(tree.first_child, tree.label), weights, *frozen(vectors), *how)
+    tree: Tree, weights: NodeWeights | None, V: F32, softmax: bool, sharpness: float, width: int
+) -> BeamModel:
+    if width < 1:
+        raise ValueError(f"beam_width must be at least 1, got {width}")
+    first_child, label, V = frozen(tree.first_child, tree.label, V)
+    how = (softmax, np.float32(sharpness), int(min(width, tree.n_nodes)))
+    return BeamModel(first_child, label, weights, V, *how)
+
+
+def search_spans(
+    kernel: Callable[..., None], X: Matrix, k: int, model: tuple[Any, ...], n_jobs: int
+) -> tuple[I32, F32]:
+    """Return labels and scores (n_rows, k) that a kernel fills in, a span of rows in each thread.
+
+    The kernel takes the rows, `model`, the arrays to fill, and a span of rows.
+    """
+    labels = np.full((X.shape[0], k), -1, dtype=np.int32)
+    scores = np.full((X.shape[0], k), -np.inf, dtype=np.float32)
+    step = max(1, X.shape[0] if not isinstance(X, np.ndarray) else _DENSE_ENTRIES // X.shape[1])
+    for start in range(0, X.shape[0], step):
+        part = slice(start, start + step)
+        csr = as_csr(X[part] if step < X.shape[0] else X)
+        given = (csr, model, labels[part], scores[part])
+        run(kernel, [(*given, *span) for span in balanced_spans(csr.indptr, n_jobs)], n_jobs)
+    return labels, scores
+
+
+class Heap(NamedTuple):
+    """The best entries so far, the worst on top; of equal scores the larger number is worse."""
+
+    scores: F32
+    ids: I32
+    size: I64  # (1,): how many entries there are
 
 
 @njit(nogil=True, cache=True)
-def beam_rows(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    first_child: I32,
-    label: I32,
-    weights: NodeWeights | None,
-    vectors: F32,
-    softmax: bool,
-    sharpness: np.float32,
-    beam_width: int,
-    labels: I32,
-    scores: F32,
-    row0: int,
-    row1: int,
-) -> None:
+def new_heap(room: int) -> Heap:
+    return Heap(np.zeros(room, np.float32), np.zeros(room, np.int32), np.zeros(1, np.int64))
+
+
+@njit(nogil=True, cache=True)
+def beam_rows(X: Csr, model: BeamModel, labels: I32, scores: F32, row0: int, row1: int) -> None:
     """Fill the rows of a span of `labels` and `scores`; without weights, rows are dense."""
-    nodes = np.zeros((2, beam_width), dtype=np.int32)
-    paths = np.zeros((2, beam_width), dtype=np.float32)
+    first_child, label, weights, vectors, softmax, sharpness, beam_width = model
+    beam, after = new_heap(beam_width), new_heap(beam_width)
     f = np.empty(1, dtype=np.float32)
     for i in range(row0, row1):
-        n_found, n_beam, now = NONE, 1, 0
-        nodes[0, 0], paths[0, 0] = 0, 0.0  # the root
-        while n_beam > 0:
-            n_next = NONE
-            for b in range(n_beam):
-                if n_found == scores.shape[1] and paths[now, b] < scores[i, 0]:
+        found = Heap(scores[i], labels[i], np.zeros(1, np.int64))
+        beam.scores[0], beam.ids[0], beam.size[0] = 0.0, 0, 1  # the root
+        while beam.size[0] > 0:
+            after.size[0] = 0
+            for b in range(beam.size[0]):
+                node, path = beam.ids[b], beam.scores[b]
+                if is_full(found) and path < found.scores[0]:
                     continue  # a path only gets worse
-                node = nodes[now, b]
-                n_children = first_child[node + 1] - first_child[node]
+                first, n_children = first_child[node], first_child[node + 1] - first_child[node]
                 if f.size < n_children:
                     f = np.empty(n_children, dtype=np.float32)
                 g = f[:n_children]
-                if weights is None:  # vectors give the scores; numba decides this when it compiles
-                    _score_vectors(data[indptr[i] : indptr[i + 1]], vectors, first_child[node], g)
-                else:
-                    score_children(indices, data, indptr[i], indptr[i + 1], weights, node, g)
+                _score_nodes(X, i, weights, vectors, node, first, g)
                 _log_probabilities(g, softmax, sharpness)
-                n_next, n_found = _expand(
-                    first_child[node], g, paths[now, b], label,
-                    nodes[1 - now], paths[1 - now], n_next, labels[i], scores[i], n_found,
-                )  # fmt: skip
-            now, n_beam = 1 - now, n_next
-        sort(scores[i], labels[i], n_found)
+                for c in range(n_children):
+                    score, y = path + g[c], label[first + c]
+                    child: Any = np.int32(first + c)
+                    if y < 0:
+                        if keeps(after, score, child):
+                            push(after, score, child)
+                    elif keeps(found, score, y):
+                        push_once(found, score, y)
+            beam, after = after, beam
+        sort(found)
+
+
+@njit(nogil=True, cache=True)
+def _score_nodes(
+    X: Csr, i: int, weights: NodeWeights | None, V: F32, node: int, first: int, f: F32
+) -> None:
+    if weights is None:  # vectors give the scores; numba decides this when it compiles
+        _score_vectors(X.data[X.indptr[i] : X.indptr[i + 1]], V, first, f)
+    else:
+        score_children(X, i, weights, node, f)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -184,81 +199,60 @@ def _log_probabilities(f: F32, softmax: bool, sharpness: np.float32) -> None:
             f[c] = max(min(f[c], np.float32(0.0)) - np.log1p(np.exp(-abs(f[c]))), _LEAST)
 
 
-@njit(nogil=True, cache=True)
-def _expand(
-    first: int,
-    f: F32,
-    path: np.float32,
-    label: I32,
-    nodes: I32,
-    paths: F32,
-    n_beam: int,
-    found: I32,
-    found_scores: F32,
-    n_found: int,
-) -> tuple[int, int]:
-    """Offer the children of a node: leaves to those found, inner nodes to the next beam."""
-    # Most children are worse than all that are kept. Comparing them here saves a call.
-    for c in range(f.size):
-        child: Any = np.int32(first + c)
-        score = path + f[c]
-        y = label[child]
-        if y < 0:
-            if n_beam < paths.size or worse(paths[0], nodes[0], score, child):
-                n_beam = push(paths, nodes, n_beam, score, child)
-        elif n_found < found_scores.size or worse(found_scores[0], found[0], score, y):
-            n_found = push_once(found_scores, found, n_found, score, y)
-    return n_beam, n_found
-
-
-# The best entries are kept in a heap with the worst on top. Of equal scores the larger number is
-# worse.
+@njit(nogil=True, cache=True, inline="always")
+def is_full(heap: Heap) -> bool:
+    return bool(heap.size[0] == heap.scores.size)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def worse(a: np.float32, a_id: int, b: np.float32, b_id: int) -> bool:
+def _worse(a: np.float32, a_id: int, b: np.float32, b_id: int) -> bool:
     return bool(a < b or (a == b and a_id > b_id))
 
 
+@njit(nogil=True, cache=True, inline="always")
+def keeps(heap: Heap, score: np.float32, number: int) -> bool:
+    """Return whether an entry is among the best. Most are not: to ask first saves a call."""
+    return bool(not is_full(heap) or _worse(heap.scores[0], heap.ids[0], score, number))
+
+
 @njit(nogil=True, cache=True)
-def push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
-    """Add an entry, in place of the worst (on top) if the heap is full; return the size."""
-    if n == scores.size:
-        scores[0] = score
-        ids[0] = number
-        _sink(scores, ids, n, NONE)
-        return n
-    at = n
+def push(heap: Heap, score: np.float32, number: int) -> None:
+    """Add an entry that the heap `keeps`, in place of the worst if it is full."""
+    scores, ids, size = heap
+    if is_full(heap):
+        scores[0], ids[0] = score, number
+        _sink(heap, size[0], 0)
+        return
+    at = size[0]
+    size[0] += 1
     while at > 0:
         up = (at - 1) // 2
-        if not worse(score, number, scores[up], ids[up]):
+        if not _worse(score, number, scores[up], ids[up]):
             break
-        scores[at] = scores[up]
-        ids[at] = ids[up]
+        scores[at], ids[at] = scores[up], ids[up]
         at = up
-    scores[at] = score
-    ids[at] = number
-    return n + 1
+    scores[at], ids[at] = score, number
 
 
 @njit(nogil=True, cache=True)
-def push_once(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
+def push_once(heap: Heap, score: np.float32, number: int) -> None:
     """Do the same as `push`; a number that is in the heap already keeps its better score."""
-    for at in range(n):
-        if ids[at] == number:
-            if score > scores[at]:
-                scores[at] = score
-                _sink(scores, ids, n, at)
-            return n
-    return push(scores, ids, n, score, number)
+    for at in range(heap.size[0]):
+        if heap.ids[at] == number:
+            if score > heap.scores[at]:
+                heap.scores[at] = score
+                _sink(heap, heap.size[0], at)
+            return
+    push(heap, score, number)
 
 
 @njit(nogil=True, cache=True)
-def _sink(scores: F32, ids: I32, n: int, at: int) -> None:
+def _sink(heap: Heap, n: int, at: int) -> None:
+    scores, ids, _ = heap
     while True:
         worst = at
         for below in (2 * at + 1, 2 * at + 2):
-            if below < n and worse(scores[below], ids[below], scores[worst], ids[worst]):
+            if below < n and _worse(scores[below], ids[below], scores[worst], ids[worst]):
                 worst = below
         if worst == at:
             return
@@ -268,9 +262,10 @@ def _sink(scores: F32, ids: I32, n: int, at: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def sort(scores: F32, ids: I32, n: int) -> None:
+def sort(heap: Heap) -> None:
     """Turn the heap into a list, best first."""
-    for last in range(n - 1, 0, -1):
+    scores, ids, size = heap
+    for last in range(size[0] - 1, 0, -1):
         scores[0], scores[last] = scores[last], scores[0]
         ids[0], ids[last] = ids[last], ids[0]
-        _sink(scores, ids, last, NONE)
+        _sink(heap, last, 0)

@@ -103,7 +103,7 @@ class PackedWeights(NamedTuple):
     def chunk(self, tree: Tree, node: int, n_features: int) -> csr_array:
         """Return the weights of the children of a node, without bias, (n_features, n_children)."""
         feature, child, weight = self.entries(node)
-        shape = (n_features, int(tree.first_child[node + 1] - tree.first_child[node]))
+        shape = (n_features, tree.first_child[node + 1] - tree.first_child[node])
         return csr_array((weight, (feature, child)), shape=shape)
 
     def by_node(self, tree: Tree, n_features: int) -> csr_array:
@@ -137,11 +137,7 @@ class PackedChunk(NamedTuple):
 
 
 def feature_bits(n_features: int) -> int:
-    """Return the bits that numbers of `n_features` features take.
-
-    >>> [feature_bits(n) for n in (1, 2, 3, 1024, 1025)]
-    [0, 1, 2, 10, 11]
-    """
+    """Return the bits that the number of a feature takes."""
     return max(n_features - 1, 0).bit_length()
 
 
@@ -154,11 +150,10 @@ def pack_chunk(feature: I32, child: I32, weight: F32, n_features: int) -> Packed
     shift = bits - min(max(needed, bits - _KEY_BITS), bits)
     n_buckets = 1 << (bits - shift) if len(found) else 0
     bucket = np.zeros((n_buckets + 1, 2), dtype=np.int64)
-    key = np.empty(len(found), dtype=np.uint16)
-    more = np.empty(len(found), dtype=np.int32)
+    key, more = np.empty(len(found), dtype=np.uint16), np.empty(len(found), dtype=np.int32)
     packed = PackedChunk(shift, bucket, key, more, np.empty_like(child), np.empty_like(weight))
     if n_buckets:
-        _fill_chunk(feature, child, weight, found, counts, bits, *packed)
+        _fill_chunk(feature, child, weight, found, counts, bits, packed)
     return packed
 
 
@@ -181,9 +176,8 @@ def join_chunks(
     if not exact:
         largest = np.array([np.abs(w).max(initial=0) for w in weights], dtype=np.float32)
         scale[order] = np.where(largest > 0, largest / np.float32(LEVELS), np.float32(1))
-        weights = [
-            np.rint(w / scale[s]).astype(np.int8) for s, w in zip(order, weights, strict=True)
-        ]
+        units = zip(weights, scale[order], strict=True)
+        weights = [np.rint(w / unit).astype(np.int8) for w, unit in units]
     more = np.concatenate([part.more for part in parts])
     widest = int(np.diff(tree.first_child).max()) - 1
     return PackedWeights(
@@ -201,7 +195,6 @@ def join_chunks(
 
 
 def _n_heads(tree: Tree) -> int:
-    """Return the number of nodes up to the last inner one."""
     return int(np.flatnonzero(tree.label < 0)[-1]) + 1
 
 
@@ -233,20 +226,10 @@ def _count_features(feature: I32, counts: I32) -> I32:
 
 @njit(nogil=True, cache=True)
 def _fill_chunk(
-    feature: I32,
-    child: I32,
-    weight: F32,
-    found: I32,
-    counts: I32,
-    bits: int,
-    shift: int,
-    bucket: I64,
-    key: NDArray[np.uint16],
-    more: I32,
-    out_child: I32,
-    out_weight: F32,
+    feature: I32, child: I32, weight: F32, found: I32, counts: I32, bits: int, packed: PackedChunk
 ) -> None:
     """Put the features in order of their buckets, and the entries in order of the features."""
+    shift, bucket, key, more, out_child, out_weight = packed
     for f in found:
         b = mixed_number(f, bits) >> shift
         bucket[b + 1, 0] += 1
@@ -254,8 +237,7 @@ def _fill_chunk(
     for b in range(len(bucket) - 1):
         bucket[b + 1, 0] += bucket[b, 0]
         bucket[b + 1, 1] += bucket[b, 1]
-    place = bucket[:, 0].copy()
-    entry = bucket[:, 1].copy()
+    place, entry = bucket[:, 0].copy(), bucket[:, 1].copy()
     for f in found:
         mixed = mixed_number(f, bits)
         b = mixed >> shift
@@ -266,8 +248,7 @@ def _fill_chunk(
     for e in range(feature.size):
         at = counts[feature[e]]
         counts[feature[e]] += 1
-        out_child[at] = child[e]
-        out_weight[at] = weight[e]
+        out_child[at], out_weight[at] = child[e], weight[e]
 
 
 @njit(nogil=True, cache=True, inline="always")

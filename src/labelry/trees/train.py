@@ -14,6 +14,7 @@ from scipy.sparse import csr_array, issparse
 
 from labelry.arrays import F32, I32, Ints, Rng
 from labelry.linalg.dual_descent import LaneProblem, MarginLoss, train_lanes
+from labelry.linalg.kernels import Csr, csr_parts
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix, product
 from labelry.linalg.parallel import run, spans, stream
@@ -106,32 +107,28 @@ class _TreeLoss:
     def __init__(
         self, X: Matrix, Y: csr_array, tree: Tree, regularization: float, step: float, n_jobs: int
     ) -> None:
-        self.csr = as_csr(X)
-        self.Y = Y
-        self.row = np.repeat(np.arange(Y.shape[0], dtype=np.int32), np.diff(Y.indptr))
-        self.label = Y.indices.astype(np.int32)
+        row = np.repeat(np.arange(Y.shape[0], dtype=np.int32), np.diff(Y.indptr))
         squares = X.multiply(X).sum(axis=1) if issparse(X) else np.einsum("ij,ij->i", X, X)
-        self.energy = (squares + 1.0).astype(np.float32)  # of the row and its constant
+        energy = (squares + 1.0).astype(np.float32)  # of the row and its constant
+        self.examples = Examples(as_csr(X), Y.indptr, Y.indices.astype(np.int32), row, energy)
         self.shape = TreeArrays(tree.first_child, tree.parent, *tree.leaves())
         self.weights = empty_weights(tree, chunk_features(X, reach(tree, Y)))
-        self.history = StepHistory(
-            np.zeros(tree.n_nodes, dtype=np.float32), np.zeros_like(self.weights.data)
-        )
+        self.squares = np.zeros(tree.n_nodes, dtype=np.float32)  # squared gradients so far
+        self.early = np.zeros_like(self.weights.data)  # each step times the scales before it
         self.taken = np.full((n_jobs, tree.n_nodes), -1, dtype=np.int32)  # scratch of each thread
         self.regularization, self.step, self.n_jobs = regularization, step, n_jobs
         self.losses: list[float] = []
 
     def epoch(self, rng: Rng) -> NodeWeights:
         """Make one pass over the examples; return the mean of the weights after each batch."""
-        order = rng.permutation(len(self.row))
-        data, early = self.weights.data, self.history.early
+        order = rng.permutation(len(self.examples.row))
+        data, early = self.weights.data, self.early
         early[:] = 0.0
         scale, before, loss = np.float32(1.0), 0.0, 0.0
         n_batches = max(1, -(-len(order) // _BATCH))
         shrink = self.regularization / np.sqrt(1.0 + len(self.losses)) / n_batches
         for start in range(0, len(order), _BATCH):
-            batch = order[start : start + _BATCH]
-            loss += self._batch(batch, scale, before)
+            loss += self._batch(order[start : start + _BATCH], scale, before)
             scale *= np.float32(1.0 - shrink)  # w = scale * data: the gradient of the regulariser
             before += float(scale)
         self.losses.append(loss / max(len(order), 1))
@@ -140,19 +137,14 @@ class _TreeLoss:
         data *= scale
         return self.weights._replace(data=averaged)
 
-    def _batch(self, batch: Ints, scale: np.float32, before: float) -> float:
-        found = np.empty((len(batch), 2), dtype=np.int32)
-        gaps = np.empty(len(batch), dtype=np.float32)
-        examples = (self.Y.indptr, self.Y.indices, self.row, self.label)
-        state = (self.shape, self.weights, scale, batch, found, gaps)
-        parts = zip(self.taken, spans(len(batch), self.n_jobs), strict=False)
-        tasks = [(*self.csr, *examples, *state, taken, *span) for taken, span in parts]
-        run(find_rivals, tasks, self.n_jobs)
-        take_steps(
-            *self.csr, self.row, self.energy, self.shape, self.weights, self.history, scale,
-            np.float32(before), np.float32(self.step), batch, found, gaps,
-        )  # fmt: skip
-        return float(np.maximum(gaps, 0.0).sum())
+    def _batch(self, chosen: Ints, scale: np.float32, before: float) -> float:
+        n, rates = len(chosen), (scale, np.float32(before), np.float32(self.step))
+        batch = Batch(chosen, np.empty((n, 2), np.int32), np.empty(n, np.float32), *rates)
+        given = (self.examples, self.shape, self.weights, batch)
+        parts = zip(self.taken, spans(n, self.n_jobs), strict=False)
+        run(find_rivals, [(*given, taken, *span) for taken, span in parts], self.n_jobs)
+        take_steps(*given, self.squares, self.early)
+        return float(np.maximum(batch.gaps, 0.0).sum())
 
 
 class NodeTrainer:
@@ -213,8 +205,7 @@ class NodeTrainer:
             for lane, child in enumerate(group):
                 signs[np.searchsorted(rows, _indices(rows_of, child)), lane] = 1
             W = lane_zeros(len(block))
-            csr = (X.indptr, X.indices, X.data)
-            problem = LaneProblem(*csr, signs, self._energy[rows], *self._options)
+            problem = LaneProblem(*csr_parts(X), signs, self._energy[rows], *self._options)
             train_lanes(self._loss, problem, self._max_sweeps, seed, W)
             block[:, start - first : start - first + len(group)] = W[:, : len(group)]
         scores = product(X, block[:-1]) + block[-1]
@@ -255,33 +246,41 @@ class TreeArrays(NamedTuple):
     leaf_node: I32
 
 
-class StepHistory(NamedTuple):
-    """The state of stochastic gradient descent besides the weights."""
+class Examples(NamedTuple):
+    """Rows with their labels; an entry of Y is an example, with a row and a label."""
 
-    squares: F32  # (n_nodes,) squared gradients so far
-    early: F32  # as the weights: each step times the sum of scales before it
+    X: Csr
+    y_indptr: Ints
+    label: I32
+    row: I32
+    energy: F32  # of each row
+
+
+class Batch(NamedTuple):
+    """Some examples, and what is found out about them.
+
+    The weights are `scale` times the stored numbers; `before` is the sum of earlier scales.
+    """
+
+    chosen: Ints
+    found: I32  # (n, 2)
+    gaps: F32  # (n,)
+    scale: np.float32
+    before: np.float32
+    rate: np.float32
 
 
 @njit(nogil=True, cache=True)
 def find_rivals(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    y_indptr: Ints,
-    y_indices: Ints,
-    row: I32,
-    label: I32,
+    of: Examples,
     shape: TreeArrays,
     weights: NodeWeights,
-    scale: np.float32,
-    batch: Ints,
-    found: I32,
-    gaps: F32,
+    batch: Batch,
     taken: I32,
-    first: int,
-    last: int,
+    t0: int,
+    t1: int,
 ) -> None:
-    """Find the pair ``found[t] = (r, s)`` of example ``batch[t]`` with the largest violation.
+    """Find the pair ``found[t] = (r, s)`` of example ``chosen[t]`` with the largest violation.
 
     The violation is ``gaps[t] = 1 + f_s - f_r``. r is on the path to the label of the example, and
     s is a sibling of r that holds no label of the row (constraint 2 of the paper). If there are
@@ -290,13 +289,13 @@ def find_rivals(
     node s; -1 at first.
     """
     scores = np.empty(np.max(np.diff(shape.first_child)), dtype=np.float32)
-    for t in range(first, last):
-        i = row[batch[t]]
-        for q in range(y_indptr[i], y_indptr[i + 1]):
-            y = y_indices[q]
+    found, gaps, scale = batch.found, batch.gaps, batch.scale
+    for t in range(t0, t1):
+        i = of.row[batch.chosen[t]]
+        for y in of.label[of.y_indptr[i] : of.y_indptr[i + 1]]:
             for leaf in shape.leaf_node[shape.leaf_ptr[y] : shape.leaf_ptr[y + 1]]:
                 _mark_path(leaf, shape.parent, taken, i)
-        y = label[batch[t]]
+        y = of.label[batch.chosen[t]]
         gaps[t] = np.inf
         for leaf in shape.leaf_node[shape.leaf_ptr[y] : shape.leaf_ptr[y + 1]]:
             gap = np.float32(-np.inf)
@@ -306,7 +305,7 @@ def find_rivals(
                 p = shape.parent[r]
                 start = shape.first_child[p]
                 f = scores[: shape.first_child[p + 1] - start]
-                score_children(indices, data, indptr[i], indptr[i + 1], weights, p, f)
+                score_children(of.X, i, weights, p, f)
                 for c in range(f.size):
                     violation = np.float32(1.0) + scale * (f[c] - f[r - start])
                     if violation > gap and taken[start + c] != i:
@@ -328,49 +327,33 @@ def _mark_path(leaf: int, parent: I32, taken: I32, mark: int) -> None:
 
 @njit(nogil=True, cache=True)
 def take_steps(
-    indptr: Ints,
-    indices: Ints,
-    data: F32,
-    row: I32,
-    energy: F32,
-    shape: TreeArrays,
-    weights: NodeWeights,
-    history: StepHistory,
-    scale: np.float32,
-    before: np.float32,
-    rate: np.float32,
-    batch: Ints,
-    found: I32,
-    gaps: F32,
+    of: Examples, shape: TreeArrays, weights: NodeWeights, batch: Batch, squares: F32, early: F32
 ) -> None:
     """Compute ``w_r += step_r x`` and ``w_s -= step_s x`` for each violated pair of a batch.
 
-    The step of a node is ``rate / sqrt(sum of its ||x||^2 so far)``. The weights are ``scale``
-    times the stored numbers, and `before` is the sum of the scales of earlier batches.
+    The step of a node is ``rate / sqrt(sum of its ||x||^2 so far)``.
     """
-    for t in range(batch.size):
+    indptr, indices, data = of.X
+    chosen, found, gaps, scale, before, rate = batch
+    for t in range(chosen.size):
         if not gaps[t] > 0:
             continue
-        i = row[batch[t]]
+        i = of.row[chosen[t]]
         p = shape.parent[found[t, 0]]
         n_children = shape.first_child[p + 1] - shape.first_child[p]
         for side in range(2):
             node = found[t, side]
-            history.squares[node] += energy[i]
+            squares[node] += of.energy[i]
             step = (np.float32(1.0) - np.float32(2.0) * side) * rate / scale
-            step /= np.sqrt(history.squares[node])
+            step /= np.sqrt(squares[node])
             column = node - shape.first_child[p]
             at = weights.block_ptr[p + 1] - n_children + column
             weights.data[at] += step
-            history.early[at] += before * step
+            early[at] += before * step
+            _, slot_feature, slot_row, _, _ = weights
+            slots = weights.slot_ptr[p], weights.slot_ptr[p + 1]
             for q in range(indptr[i], indptr[i + 1]):
-                place = feature_row(
-                    weights.slot_feature,
-                    weights.slot_row,
-                    weights.slot_ptr[p],
-                    weights.slot_ptr[p + 1],
-                    indices[q],
-                )
+                place = feature_row(slot_feature, slot_row, *slots, indices[q])
                 at = weights.block_ptr[p] + place * n_children + column
                 weights.data[at] += step * data[q]
-                history.early[at] += before * step * data[q]
+                early[at] += before * step * data[q]

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array, issparse
 from labelry import memory
 from labelry.arrays import F32, I32, I64, Ints
 from labelry.checks import StoredCheck
+from labelry.linalg.kernels import Csr
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.prefetch import LINE, prefetch
 from labelry.storage.values import Indices, Pointers
@@ -24,8 +25,7 @@ from labelry.trees.structure import Tree
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _FREE = np.int32(-1)  # a slot without a feature
-_SPREAD = np.int64(0x9E3779B1)  # factor of the multiplicative hash
-_LOW_BITS = np.int64(0xFFFFFFFF)  # mask of 32 bits
+_SPREAD = np.int64(0x9E3779B1)  # factor of the multiplicative hash, of which 32 bits are used
 _ZERO = np.float32(0.0)
 
 
@@ -86,7 +86,7 @@ def empty_weights(tree: Tree, features: csr_array) -> NodeWeights:
         f"a tree with {int((n_children > 0).sum()):,} inner nodes and {n_features:,} features",
         "use fewer features or a wider tree",
     )
-    slot_ptr, block_ptr = _pointers(n_slots), _pointers(n_weights)
+    slot_ptr, block_ptr = (np.append(0, np.cumsum(counts)) for counts in (n_slots, n_weights))
     slot_feature = np.full(slot_ptr[-1], _FREE, dtype=np.int32)
     slot_row = np.zeros(slot_ptr[-1], dtype=np.int32)
     _fill_slots(features.indptr, features.indices, slot_ptr, slot_feature, slot_row)
@@ -95,10 +95,7 @@ def empty_weights(tree: Tree, features: csr_array) -> NodeWeights:
 
 
 def chunk_features(X: Matrix, reach: csr_array) -> csr_array:
-    """Return 1 for each feature of the rows that reach a node, (n_nodes, n_features).
-
-    `reach` (n_nodes, n_rows) is 1 for the rows that reach a node.
-    """
+    """Return 1 for each feature of the rows that reach a node, (n_nodes, n_features)."""
     if not issparse(X):
         return csr_array(np.ones((reach.shape[0], X.shape[1]), dtype=np.int8))
     ones = csr_array((np.ones(X.nnz, dtype=bool), X.indices, X.indptr), shape=X.shape)
@@ -107,19 +104,19 @@ def chunk_features(X: Matrix, reach: csr_array) -> csr_array:
     return found
 
 
-def as_csr(X: Matrix) -> tuple[Ints, Ints, F32]:
-    """Return read-only (indptr, indices, data) of sparse or dense rows.
+def as_csr(X: Matrix) -> Csr:
+    """Return read-only arrays of sparse or dense rows.
 
     Kernels are compiled for read-only arrays, so that arrays of a memory-mapped model or input have
     no other type. Dense rows keep their zeros, and their data is not copied.
     """
     if issparse(X):
-        return frozen(X.indptr, X.indices, X.data)  # type: ignore[return-value]
+        return Csr(*frozen(X.indptr, X.indices, X.data))
     n, d = X.shape
     indptr = np.arange(n + 1, dtype=np.int32) * np.int32(d)
     indices = np.empty((n, d), dtype=np.int32)
     indices[:] = np.arange(d, dtype=np.int32)  # np.tile takes longer for a single row
-    return frozen(indptr, indices.reshape(-1), X.reshape(-1))  # type: ignore[return-value]
+    return Csr(*frozen(indptr, indices.reshape(-1), X.reshape(-1)))
 
 
 def frozen(*arrays: NDArray) -> tuple[NDArray, ...]:
@@ -128,10 +125,6 @@ def frozen(*arrays: NDArray) -> tuple[NDArray, ...]:
     for view in views:
         view.flags.writeable = False
     return views
-
-
-def _pointers(counts: I64) -> I64:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 @njit(nogil=True, cache=True)
@@ -153,15 +146,12 @@ def _fill_slots(
 @njit(nogil=True, cache=True, inline="always")
 def _first_slot(feature: np.int64, first: int, last: int) -> np.int64:
     # The higher bits of the product are mixed better.
-    return first + ((((feature * _SPREAD) & _LOW_BITS) >> 7) & (last - first - 1))
+    return first + ((((feature * _SPREAD) & 0xFFFFFFFF) >> 7) & (last - first - 1))
 
 
 @njit(nogil=True, cache=True)
 def feature_row(slot_feature: I32, slot_row: I32, first: int, last: int, feature: int) -> np.int64:
-    """Return the row of a feature in the block of a node, -1 if it has none.
-
-    The slots of the node are those from `first` to ``last - 1``.
-    """
+    """Return the row of a feature in the block whose slots begin at `first`, -1 if it has none."""
     if first == last:
         return np.int64(feature)
     slot = _first_slot(np.int64(feature), first, last)
@@ -173,15 +163,14 @@ def feature_row(slot_feature: I32, slot_row: I32, first: int, last: int, feature
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def score_children(
-    indices: Ints, data: F32, p0: int, p1: int, weights: NodeWeights, node: int, scores: F32
-) -> None:
-    """Compute ``scores[c] = w_c'x + b_c`` for the children c of a node; x is ``data[p0:p1]``.
+def score_children(X: Csr, i: int, weights: NodeWeights, node: int, scores: F32) -> None:
+    """Compute ``scores[c] = w_c'x + b_c`` for the children c of a node; x is row i of X.
 
     Adds four rows of the block at a time, so that the scores are loaded and stored less often. The
     places of all features are prefetched before the first is used.
     """
-    n = scores.size
+    indptr, indices, data = X
+    p0, p1, n = indptr[i], indptr[i + 1], scores.size
     W, slot_feature, slot_row = weights.data, weights.slot_feature, weights.slot_row
     first, last = weights.slot_ptr[node], weights.slot_ptr[node + 1]
     start, bias = weights.block_ptr[node], weights.block_ptr[node + 1] - n
