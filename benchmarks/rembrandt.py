@@ -25,7 +25,7 @@ import numpy as np
 
 from labelry import PCA, PLST, CompressedSensing, Dataset, OneVsRest, Rembrandt
 from labelry.data import read
-from labelry.embeddings.comparisons import plst
+from labelry.embeddings.comparisons import principal_components
 from labelry.embeddings.rembrandt import rembrandt
 from labelry.estimators.base import LabelRanker
 from labelry.linalg.rows import Rows
@@ -294,7 +294,7 @@ def spectrum(train: Dataset, jobs: int, out: Path, dim: int = 500) -> None:
     print("\n| eigenvalue number | " + " | ".join(map(str, places)) + " | seconds |")
     print("|---|" + "---|" * len(places) + "---|")
     for name, embed in (
-        ("labels (PLST)", lambda rng: plst(rows, dim, rng=rng)),
+        ("labels (PLST)", lambda rng: principal_components(rows, "Y", dim, rng=rng)),
         ("predictions (Rembrandt)", lambda rng: rembrandt(Ridge(rows), dim, rng=rng)),
     ):
         start = time.perf_counter()

@@ -134,7 +134,7 @@ def figure1a(data: str, jobs: int, out: str) -> None:
     errors["SLEEC, objective 4"] = np.array(
         [
             sum(
-                svp(G, k, rng=np.random.default_rng(0), n_jobs=jobs).errors[-1] * (G.data**2).sum()
+                svp(G, k, rng=np.random.default_rng(0), n_jobs=jobs)[1][-1] * (G.data**2).sum()
                 for G in grams
             )
             / total

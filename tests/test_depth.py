@@ -20,9 +20,9 @@ MOST_CALLS = 3
 PAPERS = {  # the function that holds the paper, by system
     "one-vs-rest": "fit_one_vs_rest",
     "rembrandt": "rembrandt",
-    "pca": "pca",
+    "pca": "principal_components",
     "compressed-sensing": "compressed_sensing",
-    "plst": "plst",
+    "plst": "principal_components",
     "cplst": "rembrandt",
     "cca": "cca",
     "ml-cssp": "column_subset",

@@ -72,8 +72,8 @@ def test_a_cluster_knows_only_its_own_features_and_labels() -> None:
     model = LocalLEML(n_clusters=2, n_learners=1).fit(csr_array(A), csr_array(B))
     (learner,) = model.learners_
     stored = sorted(
-        (cluster.features.tolist(), cluster.labels.tolist())
-        for cluster in map(learner.cluster, (0, 1))
+        (features.tolist(), labels.tolist())
+        for features, _, _, labels, _ in map(learner.cluster, (0, 1))
     )
     assert stored == [(list(range(6)), list(range(6))), (list(range(6, 12)), [6])]
     assert_array_equal(model.topk_ids(csr_array(A), 1)[0][:, 0], B.argmax(axis=1))

@@ -68,10 +68,10 @@ def test_each_learner_holds_every_row_once_in_balanced_clusters() -> None:
         assert sizes.max() <= 2 * sizes.min()
         assert learner.centres.shape == (X.shape[1], 7)
         for c in range(7):
-            cluster = learner.cluster(c)
+            features, _, _, points, _ = learner.cluster(c)
             rows = learner.rows[learner.row_bounds[c] : learner.row_bounds[c + 1]]
-            assert_array_equal(cluster.features, np.unique(X[rows].indices))
-            assert cluster.points.shape == (sizes[c], 100)
+            assert_array_equal(features, np.unique(X[rows].indices))
+            assert points.shape == (sizes[c], 100)
     assert not np.array_equal(model.learners_[0].rows, model.learners_[1].rows)
 
 

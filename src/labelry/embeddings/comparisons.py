@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,22 +32,14 @@ def compressed_sensing(n_labels: int, embedding_dim: int, *, rng: np.random.Gene
     return Embedding(V, np.ones(embedding_dim, dtype=np.float32))
 
 
-def plst(rows: Rows, embedding_dim: int, **sketch: Any) -> Embedding:
-    """Find principal directions (n_labels, k) of the centred labels.
+def principal_components(rows: Rows, side: Side, dim: int, **sketch: Any) -> Embedding:
+    """Find principal directions of the centred labels (PLST) or features (PCA; Algorithm 1).
 
     Tai, Lin: Multilabel classification with principal label space transformation, 2012.
     It takes one pass for the means and `n_passes` + 1 more; `sketch` goes to `randomized_eigh`.
     """
-    return Embedding(
-        *randomized_eigh(covariance(rows, "Y"), rows.n_labels, embedding_dim, **sketch)
-    )
-
-
-def pca(rows: Rows, n_components: int, **sketch: Any) -> Embedding:
-    """Find principal directions (n_features, k) of the centred features (Algorithm 1)."""
-    return Embedding(
-        *randomized_eigh(covariance(rows, "X"), rows.n_features, n_components, **sketch)
-    )
+    size = rows.n_labels if side == "Y" else rows.n_features
+    return Embedding(*randomized_eigh(covariance(rows, side), size, dim, **sketch))
 
 
 def covariance(rows: Rows, side: Side) -> Operator:
@@ -100,12 +93,9 @@ def column_subset(
     their row in the leading right singular vectors of Y (Bi, Kwok: Efficient multi-label
     classification with many labels, 2013, Algorithm 1). The values are the probabilities.
     """
+    gram = partial(rows.cross, "Y", "Y")
     pairs = randomized_eigh(
-        lambda Q: rows.cross("Y", "Y", Q),
-        rows.n_labels,
-        embedding_dim,
-        n_oversamples=n_oversamples,
-        rng=rng,
+        gram, rows.n_labels, embedding_dim, n_oversamples=n_oversamples, rng=rng
     )
     leverage = np.einsum("ij,ij->i", pairs.vectors, pairs.vectors, dtype=np.float64)
     leverage /= leverage.sum() or 1.0
@@ -123,17 +113,29 @@ def expanded_columns(rows: Rows, V: F32) -> LinearDecoder:
     return LinearDecoder(D.astype(np.float32), np.zeros(len(V), dtype=np.float32))
 
 
+def _principal(side: Side) -> Method:
+    return Method(
+        embed=lambda ridge, dim, settings, rng: principal_components(
+            ridge.rows, side, dim, **settings.sketch_options(), rng=rng
+        ),
+        energy=lambda ridge, settings: covariance(ridge.rows, side),
+        centered=side == "Y",
+        of_rows=side == "X",
+    )
+
+
 @settings
 class PLSTSettings(LabelEmbeddingSettings):
     """Leading directions of the label covariance; features play no part."""
 
-    method: ClassVar[Method] = Method(
-        embed=lambda ridge, dim, settings, rng: plst(
-            ridge.rows, dim, **settings.sketch_options(), rng=rng
-        ),
-        energy=lambda ridge, settings: covariance(ridge.rows, "Y"),
-        centered=True,
-    )
+    method: ClassVar[Method] = _principal("Y")
+
+
+@settings
+class PCASettings(LabelEmbeddingSettings):
+    """Principal components of the features."""
+
+    method: ClassVar[Method] = _principal("X")
 
 
 @settings
@@ -182,17 +184,4 @@ class CCASettings(LabelEmbeddingSettings):
             rng=rng,
         ),
         energy="correlations have no energy to capture",
-    )
-
-
-@settings
-class PCASettings(LabelEmbeddingSettings):
-    """Principal components of the features."""
-
-    method: ClassVar[Method] = Method(
-        embed=lambda ridge, dim, settings, rng: pca(
-            ridge.rows, dim, **settings.sketch_options(), rng=rng
-        ),
-        energy=lambda ridge, settings: covariance(ridge.rows, "X"),
-        of_rows=True,
     )

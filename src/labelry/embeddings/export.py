@@ -36,7 +36,6 @@ def export_embedding(
     ``.txt`` or ``.vec`` (also compressed) is word2vec's text format, one line per label. It cannot
     hold names with white space.
     """
-    path = Path(path)
     if len(names) != len(vectors):
         raise ValueError(f"names must name the {len(vectors)} vectors; got {len(names)}")
     texts = [str(name) for name in names]
@@ -46,9 +45,10 @@ def export_embedding(
     for row, text in enumerate(texts):
         if separators(text) != [text]:
             what = "white space" if is_text else "a line break"
-            raise DataError(f"label {row} is {text!r}: the format cannot hold {what}", path=path)
+            message = f"label {row} is {text!r}: the format cannot hold {what}"
+            raise DataError(message, path=files[0])
     if is_text:
-        with open_output(path) as stream:
+        with open_output(files[0]) as stream:
             stream.write(f"{len(texts)} {vectors.shape[1]}\n".encode())
             for text, vector in zip(texts, vectors, strict=True):
                 values = " ".join(f"{v:.6g}" for v in vector.tolist())

@@ -90,20 +90,11 @@ def descend(
     Unless the vectors are fixed, the W of `start` is scaled so that embedded rows lie well outside
     of the unit ball, where a margin of 1 is possible. With fixed vectors the problem is convex.
 
-    Parameters
-    ----------
-    rows : array
-        Numbers of the training rows.
-    quality : function from JointMap to float, optional
-        What to compare epochs by; larger is better. The result is the best epoch, and the descent
-        stops early when no later one is better.
-    rate : float
-        Length of the first steps, relative to the rows of W and V. It falls to zero linearly.
-    regularization : float
-        W shrinks by this times the rate in an epoch.
+    `rows` are the numbers of the training rows. `quality` compares epochs (larger is better): the
+    result is the best epoch, and the descent stops early when no later one is better. `rate` is
+    the length of the first steps relative to the rows of W and V, and falls to zero linearly; in
+    an epoch W shrinks by `regularization` times the rate.
 
-    Notes
-    -----
     An epoch costs O(k (nnz(X) + pairs looked at)). BLAS and threads score the batches. One thread
     takes the steps, row after row, so that they do not depend on the number of threads.
     """
@@ -128,7 +119,9 @@ def descend(
                 G = product(P, V, n_jobs)  # gradient in Z
                 if not fixed_vectors:
                     adagrad_rows(P.indptr, P.indices, P.data, Z, V, energies[1], step)
-                    _project(V, P)
+                    moved = np.unique(P.indices)  # projected on |V_j| <= 1
+                    lengths = np.linalg.norm(V[moved], axis=1, keepdims=True)
+                    V[moved] /= np.maximum(lengths, 1)
                 # W is shrunk as a whole by one factor, which is multiplied in at the end.
                 scale *= 1 - min(regularization * step * len(batch) / len(order), 0.5)
                 adagrad_rows(B.indptr, B.indices, B.data, G, W, energies[0], step * unit / scale)
@@ -143,13 +136,6 @@ def descend(
             elif epoch - best_epoch >= _PATIENCE:
                 break
     return _map(W, V, length) if best is None else best
-
-
-def _project(V: F32, P: csr_array) -> None:
-    """Project the vectors that P moved on |V_j| <= 1, in place."""
-    moved = np.unique(P.indices)
-    lengths = np.linalg.norm(V[moved], axis=1, keepdims=True)
-    V[moved] /= np.maximum(lengths, 1)
 
 
 def _features(X: Matrix, rows: Ints) -> tuple[csr_array, float]:

@@ -59,11 +59,9 @@ class JointSpace(RankedSpace):
         return Z @ self.label_embedding.T
 
     def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return the scores of all labels, (n_rows, n_labels)."""
         return self.inner(self.embed(X, n_jobs)) - np.float32(self.score_threshold)
 
     def label_vectors(self) -> F32:
-        """Return the label vectors, (n_labels, embedding_dim)."""
         return self.label_embedding
 
 

@@ -20,7 +20,7 @@ from labelry.embeddings.rembrandt import (
     rembrandt,
     updated_rembrandt,
 )
-from labelry.linalg.matrices import Matrix, scaled_rows
+from labelry.linalg.matrices import Matrix, scaled_rows, stacked
 from labelry.linalg.rows import Block, Known, Rows, in_memory
 from labelry.linalg.sketch import Operator, estimated_trace
 from labelry.linalg.solve import LinearMap, Ridge, usual_ridge
@@ -164,16 +164,13 @@ class LabelEmbeddingSettings(NeighbourSettings):
     normalize: bool = param(default=True, help="Scale each row of X to unit length first.")
 
     def sketch_options(self) -> dict[str, int]:
-        """Return the options of a randomized decomposition."""
         return {"n_oversamples": self.n_oversamples, "n_passes": self.n_passes}
 
     def embedding_ridge(self, ridge: Ridge) -> float:
-        """Return the ridge for the embedding."""
         given = self.regularization
         return self.regressor_ridge(ridge) if given is None else given
 
     def regressor_ridge(self, ridge: Ridge) -> float:
-        """Return the ridge of the regressor."""
         given = self.regressor_regularization
         return usual_ridge(ridge) if given is None else given
 
@@ -193,7 +190,6 @@ class EmbeddedLabels(Ranker):
         return self.regressor(self._scaled(X), n_jobs)
 
     def label_vectors(self) -> F32:
-        """Return the embedding of the labels, (n_labels, embedding_dim)."""
         return self.label_embedding
 
     def _scaled(self, X: Matrix) -> Matrix:
@@ -212,15 +208,12 @@ class LabelEmbedding(EmbeddedLabels):
 
     @property
     def probabilities(self) -> bool:
-        """Return whether the decoder is logistic."""
         return isinstance(self.decoder, LinearDecoder) and self.decoder.link != "identity"
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k labels that the decoder ranks first."""
         return self.decoder.topk(self.embed(X, n_jobs), k, n_jobs)
 
     def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return the scores of all labels, (n_rows, n_labels)."""
         return self.decoder.scores(self.embed(X, n_jobs))
 
 
@@ -331,10 +324,9 @@ def _components(rows: Rows, components: Embedding) -> tuple[LinearMap, Embedding
     """Return the map to components of the features, and the mean of the rows of each label."""
     x, _, y, total = rows.totals()
     W = np.ascontiguousarray(components.vectors)
-    means = rows.cross("Y", "X", W) / np.maximum(y, 1)[:, None].astype(np.float32)
     offset: F32 = -(x / total @ W).astype(np.float32)
-    vectors = np.asarray(means + offset, dtype=np.float32)
-    return LinearMap(W, offset), Embedding(vectors, components.values)
+    means = rows.cross("Y", "X", W) / np.maximum(y, 1)[:, None].astype(np.float32)
+    return LinearMap(W, offset), Embedding(np.asarray(means + offset), components.values)
 
 
 def _require_room(rows: Rows, settings: LabelEmbeddingSettings, dim: int) -> None:
@@ -366,10 +358,12 @@ def _fit_decoder(
         # rows that are embedded as well as possible.
         few = rows.n_rows < _PLENTY * rows.n_features and rows.n_rows >= 2 * _N_FOLDS
         if settings.decoder == "logistic" and not settings.method.of_rows and few:
-            Z, weights = _embedded_out_of_fold(ridge, settings, V, rng)
+            Z = _embedded_out_of_fold(ridge, settings, V, rng)
         else:
-            Z, weights = _embedded(regressor, rows)
-    (Y,) = rows.gathered("Y")
+            Z = _embedded(regressor, rows)
+    parts = rows.map_blocks(lambda block: (block.side("Y").copy(), block.weights))
+    labels, own = map(list, zip(*parts, strict=True))
+    Y, weights = stacked(labels), None if own[0] is None else np.concatenate(own)
     if settings.decoder == "neighbours":
         found = fit_neighbours(Z, Y, settings.n_neighbors, settings.sharpness, weights)
         return found if settings.index == "exact" else found.approximate(rng, rows.n_jobs)
@@ -400,33 +394,25 @@ def _pseudo_inverse(rows: Rows, method: Method, V: F32) -> LinearDecoder:
     return least_squares_decoder(V, (y / total).astype(np.float32))
 
 
-def _embedded(regressor: LinearMap, rows: Rows) -> tuple[F32, F32 | None]:
-    """Return what a regressor predicts for all rows, (n_rows, k), and their weights, if any."""
-    Z = np.empty((rows.n_rows, regressor.coef.shape[1]), dtype=np.float32)
-    weights: list[Any] = []
-    parts = rows.map_blocks(lambda b: (b.start, regressor(b.X, rows.n_jobs), b.weights))
-    for start, part, own in parts:
-        Z[start : start + len(part)] = part
-        weights.append(own)
-    return Z, None if not weights or weights[0] is None else np.concatenate(weights)
+def _embedded(regressor: LinearMap, rows: Rows) -> F32:
+    """Return what a regressor predicts for all rows, (n_rows, k)."""
+    n_jobs, k = rows.n_jobs, regressor.coef.shape[1]
+    predicted = rows.mapped(lambda b: b._replace(X=regressor(b.X, n_jobs)), n_features=k)
+    return predicted.gathered("X")[0]
 
 
 def _embedded_out_of_fold(
     whole: Ridge, settings: LabelEmbeddingSettings, V: F32, rng: np.random.Generator
-) -> tuple[F32, F32 | None]:
+) -> F32:
     """Return what `_embedded` does, but each row by a regressor of the other folds."""
     rows = whole.rows
     Z = np.empty((rows.n_rows, V.shape[1]), dtype=np.float32)
-    weights: F32 | None = None
     for split in folds(rows.n_rows, _N_FOLDS, rng, groups=rows.known.groups):
         unseen = split.is_held_out
         ridge = Ridge(rows.weighted(~unseen), tolerance=whole.tolerance)
         W = ridge.solve(V, settings.regressor_ridge(ridge))
-        Z[unseen], own = _embedded(W, rows.only(unseen))
-        if own is not None:
-            weights = np.ones(rows.n_rows, dtype=np.float32) if weights is None else weights
-            weights[unseen] = own
-    return Z, weights
+        Z[unseen] = _embedded(W, rows.only(unseen))
+    return Z
 
 
 def _correction_of(
@@ -468,7 +454,7 @@ def _chosen_dim(
     ridge = Ridge(rows.weighted(~held_out), tolerance=tolerance)
     # One embedding of the largest dimension serves all: the smaller ones are its first columns.
     embedding = settings.method.embed(ridge, dims[-1], settings, rng)
-    Z = _embedded(_regressor(ridge, settings, embedding)[0], rows)[0]
+    Z = _embedded(_regressor(ridge, settings, embedding)[0], rows)
     (Y,) = rows.gathered("Y")
     scores, how = [], (settings.n_neighbors, settings.sharpness)
     for dim in dims:

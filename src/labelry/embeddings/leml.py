@@ -75,27 +75,22 @@ class LowRankMap(Ranker):
 
     @property
     def threshold(self) -> float:
-        """Return a margin of zero with the squared hinge loss, one half with the others."""
-        return 0.0 if self.loss == "squared_hinge" else 0.5
+        return 0.0 if self.loss == "squared_hinge" else 0.5  # a margin, or about a probability
 
     @property
     def probabilities(self) -> bool:
         return self.loss == "logistic"
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k labels with the highest scores."""
         return self._decoder().topk(self.embed(X, n_jobs), k, n_jobs)
 
     def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return the scores of all labels, (n_rows, n_labels)."""
         return self._decoder().scores(self.embed(X, n_jobs))
 
     def embed(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return XW, (n_rows, embedding_dim)."""
         return product(with_constant(X, unit=self.normalize), self.regressor, n_jobs)
 
     def label_vectors(self) -> F32:
-        """Return H."""
         return self.label_embedding
 
     def _decoder(self) -> LinearDecoder:
@@ -107,13 +102,7 @@ class LowRankMap(Ranker):
 def fit_leml(
     rows: Rows, settings: LEMLSettings, rng: np.random.Generator, known: Any = None
 ) -> LowRankMap:
-    """Fit a low-rank map by turns in its two factors.
-
-    Parameters
-    ----------
-    known : sparse or dense matrix (n_rows, n_labels), optional
-        Nonzero where Y is known; all of Y by default.
-    """
+    """Fit a low-rank map by turns in its two factors; `known` is nonzero where Y is known."""
     unit = settings.normalize
     rows = rows.mapped(
         lambda block: block._replace(X=with_constant(block.X, unit=unit)),
@@ -126,7 +115,9 @@ def fit_leml(
     ridge = settings.regularization * float(np.sqrt(n))
     objective: SquaredLoss | KnownLabels = SquaredLoss(rows, ridge)
     if settings.loss != "squared" or known is not None:
-        mask = None if known is None else _checked_mask(known, (n, c))
+        mask = None if known is None else csr_array(known)
+        if mask is not None and mask.shape != (n, c):
+            raise ValueError(f"known must have the shape of the labels {(n, c)}, got {mask.shape}")
         # The squared loss with all labels known is cheap, and its factors are a good start.
         start, _ = leml(objective, start, n_rounds=settings.n_rounds, tolerance=_ROUGHLY)
         objective = KnownLabels(rows, LOSSES[settings.loss], ridge, mask)
@@ -152,11 +143,3 @@ def leml(
             if values[-2] - values[-1] <= tolerance * values[-1]:
                 break
     return factors, values
-
-
-def _checked_mask(known: Any, shape: tuple[int, int]) -> csr_array:
-    """Return the matrix of known labels; a ValueError unless it has the shape of Y."""
-    mask = csr_array(known)
-    if mask.shape != shape:
-        raise ValueError(f"known must have the shape of the labels {shape}, got {mask.shape}")
-    return mask

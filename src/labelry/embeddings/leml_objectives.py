@@ -9,16 +9,17 @@ Each turn, in W (d, k) or in H (c, k), is a convex problem.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
+from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import expit
 
-from labelry.arrays import F32, Bools
+from labelry.arrays import F32
 from labelry.linalg.matrices import Matrix, product
 from labelry.linalg.rows import Block, Rows
 from labelry.linalg.sketch import gram
@@ -172,7 +173,12 @@ class KnownLabels:
             return self.regularization * P + self._sum(part, P.shape)
 
         slope = self.regularization * M + self._sum(slopes, M.shape)
-        return newton_step(M, slope, hessian, value)
+        direction, before = conjugate_gradients(hessian, -slope), value(M)
+        for _ in range(_HALVINGS):  # until the value falls
+            if value(M + direction) < before:
+                return M + direction
+            direction /= 2
+        return M
 
     def _product(self, X: Matrix, M: F32) -> F32:
         return product(X, M, self.rows.n_jobs)
@@ -180,50 +186,26 @@ class KnownLabels:
     def _sum(
         self, part: Callable[..., Any], shape: tuple[int, ...], dtype: type = np.float32
     ) -> NDArray[Any]:
-        """Return the sum of ``part(X, Y, mask)`` over parts of the rows; one pass."""
+        """Return the sum of ``part(X, Y, mask)`` over parts of the rows, dense but X; one pass."""
 
         def add(block: Block, total: NDArray[Any]) -> None:
-            for rows in self._parts(block):
-                total += part(*rows)
+            Y = block.side("Y")
+            for start in range(0, block.n_rows, step):
+                rows = slice(start, min(start + step, block.n_rows))
+                known = slice(block.start + rows.start, block.start + rows.stop)
+                mask = 1.0 if self.known is None else (self.known[known].toarray() != 0)
+                total += part(block.X[rows], Y[rows].toarray(), mask)
 
+        step = max(1, _BLOCK // self.rows.n_labels)
         return self.rows.reduce(add, shape, dtype=dtype)[0]
-
-    def _parts(self, block: Block) -> Iterator[tuple[Matrix, F32, Bools | float]]:
-        """Yield some rows at a time: features, labels and where they are known; dense but X."""
-        Y = block.side("Y")
-        step = max(1, _BLOCK // Y.shape[1])
-        for start in range(0, block.n_rows, step):
-            part = slice(start, min(start + step, block.n_rows))
-            known = slice(block.start + part.start, block.start + part.stop)
-            mask = 1.0 if self.known is None else (self.known[known].toarray() != 0)
-            yield block.X[part], Y[part].toarray(), mask
-
-
-def newton_step(M: F32, slope: F32, hessian: Operator, value: Callable[[F32], float]) -> F32:
-    """Take a Newton step by conjugate gradients, halved until the value falls."""
-    before, direction = value(M), conjugate_gradients(hessian, -slope)
-    for _ in range(_HALVINGS):
-        if value(M + direction) < before:
-            return M + direction
-        direction /= 2
-    return M
 
 
 def conjugate_gradients(apply: Operator, right: F32, tolerance: float = 0.01) -> F32:
     """Return P with ``apply(P)`` close to `right`; matrices count as one long vector."""
-    P, R = np.zeros_like(right), right.copy()
-    D, rr = R.copy(), float(np.vdot(R, R))
-    target = tolerance**2 * rr
-    for _ in range(_CG_STEPS):
-        if rr <= target or rr == 0:
-            break
-        AD = apply(D)
-        alpha = np.float32(rr / np.vdot(D, AD))
-        P += alpha * D
-        R -= alpha * AD
-        rr, previous = float(np.vdot(R, R)), rr
-        D = R + np.float32(rr / previous) * D
-    return P
+    shape, n = right.shape, right.size
+    A = LinearOperator((n, n), lambda p: apply(p.reshape(shape)).ravel(), dtype=right.dtype)
+    P, _ = cg(A, right.ravel(), rtol=tolerance, maxiter=_CG_STEPS)
+    return P.reshape(shape)
 
 
 def _penalty(factors: Factors, regularization: np.float32) -> float:

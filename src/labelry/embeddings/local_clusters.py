@@ -66,7 +66,6 @@ class Clustering:
     feature_bounds: Annotated[I64, "n_clusters + 1", Pointers("n_used")]
 
     def features_of(self, c: int) -> Ints:
-        """Return the features of a cluster."""
         return part_of(self.features, self.feature_bounds, c)
 
     def queries(self, X: Matrix, n_jobs: int) -> Iterator[tuple[int, Ints, Matrix]]:
@@ -96,11 +95,16 @@ def ensemble_size(n_rows: int, n_clusters: int | None, n_learners: int | None) -
 
 def n_stored(rows: Rows) -> int:
     """Return the number of stored entries of X plus the number of rows; one pass."""
-    return sum(rows.map_blocks(_n_stored))
+    return sum(rows.map_blocks(lambda b: int(b.X.nnz if issparse(b.X) else b.X.size) + b.n_rows))
 
 
-def _n_stored(block: Block) -> int:
-    return int(block.X.nnz if issparse(block.X) else block.X.size) + block.n_rows
+def cluster_rows(
+    rows: Rows, settings: EnsembleSettings, normalize: bool, rng: np.random.Generator
+) -> tuple[Rows, list[Sets]]:
+    """Return the rows in a form for many passes, and their clusters for each learner."""
+    rows = (rows.unit() if normalize else rows).kept()
+    sizes = ensemble_size(rows.n_rows, settings.n_clusters, settings.n_learners)
+    return rows, make_partitions(rows if normalize else rows.unit(), *sizes, rng=rng)
 
 
 def make_partitions(
@@ -123,23 +127,21 @@ def make_partitions(
         drawn = rng.permutation(rows.n_rows) < n_drawn
     (X,) = rows.gathered("X") if drawn is None else rows.only(drawn).gathered("X")
     whole = Sets(np.arange(X.shape[0], dtype=np.int32), np.array([0, X.shape[0]]))
-    partitions = []
+    whole = Sets(np.arange(X.shape[0], dtype=np.int32), np.array([0, X.shape[0]]))
+    partitions, n_parts, n_jobs = [], np.array([n_clusters]), rows.n_jobs
     with phase("clustering", n_learners, "learners") as advance:
         for _ in range(n_learners):
-            n_parts, n_jobs = np.array([n_clusters]), rows.n_jobs
-            partitions.append(
-                split_sets(X, whole, n_parts, balance=_BALANCE, rng=rng, n_jobs=n_jobs)
-            )
+            sets = split_sets(X, whole, n_parts, balance=_BALANCE, rng=rng, n_jobs=n_jobs)
+            partitions.append(sets)
             advance(1)
         return partitions if drawn is None else _with_others(partitions, X, drawn, rows)
 
 
 def _with_others(partitions: list[Sets], X: Matrix, drawn: Bools, rows: Rows) -> list[Sets]:
     """Return partitions of all rows, from those of the rows X that were drawn."""
-    of_drawn = [_cluster_of(sets) for sets in partitions]
-    n_clusters = len(partitions[0].sizes)
+    of_drawn = [sets.numbers for sets in partitions]
+    n_clusters, n_jobs = len(partitions[0].sizes), rows.n_jobs
     centres = [unit_centres(X, cluster, n_clusters) for cluster in of_drawn]
-    n_jobs = rows.n_jobs
 
     def nearest(block: Block) -> list[I32]:
         return [nearest_centre(block.X, C, n_jobs) for C in centres]
@@ -148,22 +150,8 @@ def _with_others(partitions: list[Sets], X: Matrix, drawn: Bools, rows: Rows) ->
     for own, parts in zip(of_drawn, zip(*rows.map_blocks(nearest), strict=True), strict=True):
         cluster = np.concatenate(parts)
         cluster[drawn] = own  # so that no cluster is empty
-        found.append(_sets(cluster, n_clusters))
+        found.append(Sets.of(cluster, n_clusters))
     return found
-
-
-def _cluster_of(sets: Sets) -> I32:
-    """Return the cluster of each row."""
-    cluster = np.empty(len(sets.members), dtype=np.int32)
-    cluster[sets.members] = np.repeat(np.arange(len(sets.sizes)), sets.sizes)
-    return cluster
-
-
-def _sets(cluster: I32, n_clusters: int) -> Sets:
-    """Return the rows of each cluster."""
-    sizes = np.bincount(cluster, minlength=n_clusters)
-    members = np.argsort(cluster, kind="stable").astype(np.int32)
-    return Sets(members, np.concatenate([[0], np.cumsum(sizes)]))
 
 
 def fit_clusters(
@@ -183,7 +171,7 @@ def fit_clusters(
     # Seeds, not generators: a worker that fits a cluster again must draw the same numbers.
     seeds = rng.bit_generator.seed_seq.spawn(len(members))  # type: ignore[attr-defined]
     n_rows, n_clusters = rows.n_rows, len(members) // len(partitions)
-    of_learner = [_cluster_of(sets) + i * n_clusters for i, sets in enumerate(partitions)]
+    of_learner = [sets.numbers + i * n_clusters for i, sets in enumerate(partitions)]
 
     def choose(block: Block, parts: Parts) -> NDArray[np.intp]:
         wanted = np.zeros(len(members), dtype=bool)
@@ -229,7 +217,7 @@ def _places(members: list[I32], n_rows: int) -> Iterator[Ints]:
 
 def cluster_centres(rows: Rows, sets: Sets) -> Matrix:
     """Return the unit centres of the clusters as columns, (n_features, n_clusters)."""
-    cluster, n_clusters = _cluster_of(sets), len(sets.sizes)
+    cluster, n_clusters = sets.numbers, len(sets.sizes)
 
     def sums(block: Block) -> Matrix:
         return cluster_sums(block.X, cluster[block.start : block.start + block.n_rows], n_clusters)
@@ -239,12 +227,9 @@ def cluster_centres(rows: Rows, sets: Sets) -> Matrix:
 
 def by_cluster(X: Matrix, centres: Matrix, n_jobs: int) -> Iterator[tuple[int, Ints]]:
     """Yield each cluster that is the nearest of some row, with these rows."""
-    where = nearest_centre(X, centres, n_jobs)
-    order = np.argsort(where, kind="stable")
-    bounds = np.searchsorted(where[order], np.arange(centres.shape[1] + 1))
-    for c, (first, last) in enumerate(pairwise(bounds.tolist())):
-        if first < last:
-            yield c, order[first:last]
+    sets = Sets.of(nearest_centre(X, centres, n_jobs), centres.shape[1])
+    for c in np.flatnonzero(sets.sizes):
+        yield int(c), part_of(*sets, int(c))
 
 
 def used_columns(A: Matrix) -> I32:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,9 +21,8 @@ from labelry.embeddings.local_clusters import (
     Clustering,
     EnsembleSettings,
     cluster_centres,
-    ensemble_size,
+    cluster_rows,
     fit_clusters,
-    make_partitions,
     n_stored,
     on_columns,
     part_of,
@@ -43,14 +42,9 @@ class LocalLEMLSettings(LowRankSettings, EnsembleSettings):
     """How to cluster rows, and fit a low-rank map to those of each cluster."""
 
 
-class LEMLCluster(NamedTuple):
-    """The result of one cluster: scores of its labels are (x W + w) H'."""
-
-    features: Ints  # (d,) columns of X that the rows of the cluster have
-    W: F32  # (d, k)
-    intercept: F32  # (k,) w
-    labels: Ints  # (c,) columns of Y
-    H: F32  # (c, k)
+# The result of one cluster: features (d,) of its rows, W (d, k), intercept (k,), labels (c,) of its
+# rows, and H (c, k). Scores of its labels are (x W + w) H'.
+LEMLCluster = tuple[Ints, F32, F32, Ints, F32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +63,7 @@ class LEMLLearner(Clustering):
 
     def cluster(self, c: int) -> LEMLCluster:
         """Return the part of one cluster."""
-        return LEMLCluster(
+        return (
             self.features_of(c),
             part_of(self.W, self.feature_bounds, c),
             self.intercept[c],
@@ -78,7 +72,7 @@ class LEMLLearner(Clustering):
         )
 
 
-def make_leml_learner(rows: Rows, sets: Sets, clusters: list[LEMLCluster]) -> LEMLLearner:
+def _learner(rows: Rows, sets: Sets, clusters: list[LEMLCluster]) -> LEMLLearner:
     """Return a learner from its clusters, which are in the order of `sets`."""
     features, W, intercept, labels, H = zip(*clusters, strict=True)
     rank = max(map(len, intercept))
@@ -107,13 +101,11 @@ class LocalLowRankMaps(Ranker):
     normalize: bool
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k labels with the highest scores."""
         return topk_blocks(
             lambda rows: self.scores(X[rows], n_jobs), X.shape[0], self.n_labels, k, n_jobs
         )
 
     def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return the scores of all labels, (n_rows, n_labels)."""
         X = scaled_rows(X) if self.normalize else X
         out = np.zeros((X.shape[0], self.n_labels), dtype=np.float32)
         for learner in self.learners:
@@ -134,21 +126,15 @@ def fit_local_leml(
     rows: Rows, settings: LocalLEMLSettings, rng: np.random.Generator
 ) -> LocalLowRankMaps:
     """Cluster the rows several times, and fit a low-rank map to the rows of each cluster."""
-    rows = (rows.unit() if settings.normalize else rows).kept()
-    n_clusters, n_learners = ensemble_size(rows.n_rows, settings.n_clusters, settings.n_learners)
-    _require_memory(rows, n_clusters, n_learners, settings.embedding_dim)
-    unit = rows if settings.normalize else rows.unit()
-    partitions = make_partitions(unit, n_clusters, n_learners, rng=rng)
+    rows, partitions = cluster_rows(rows, settings, settings.normalize, rng)
     rank, ridge, n_rounds = settings.embedding_dim, settings.regularization, settings.n_rounds
+    _require_memory(rows, partitions, rank)
     of_cluster = LEMLSettings(
         embedding_dim=rank, regularization=ridge, n_rounds=n_rounds, normalize=False
     )
     fitted = fit_clusters(partial(_fit_cluster, of_cluster), rows, partitions, rng=rng)
-    learners = tuple(
-        make_leml_learner(rows, sets, clusters)
-        for sets, clusters in zip(partitions, fitted, strict=True)
-    )
-    return LocalLowRankMaps(learners, rows.n_labels, settings.normalize)
+    learners = (_learner(rows, *learner) for learner in zip(partitions, fitted, strict=True))
+    return LocalLowRankMaps(tuple(learners), rows.n_labels, settings.normalize)
 
 
 def _fit_cluster(
@@ -158,16 +144,16 @@ def _fit_cluster(
     features, labels = used_columns(X), used_columns(Y)
     if not len(labels):
         none = np.empty((0, 0), dtype=np.float32)
-        return LEMLCluster(features[:0], none, none.ravel(), labels, none)
+        return features[:0], none, none.ravel(), labels, none
     rows = Rows(on_columns(X, features), on_columns(Y, labels), n_jobs=n_jobs)
     model = fit_leml(rows, settings, rng)
-    return LEMLCluster(
-        features, model.regressor[:-1], model.regressor[-1], labels, model.label_embedding
-    )
+    W, H = model.regressor, model.label_embedding
+    return features, W[:-1], W[-1], labels, H
 
 
-def _require_memory(rows: Rows, n_clusters: int, n_learners: int, dim: int) -> None:
+def _require_memory(rows: Rows, partitions: list[Sets], dim: int) -> None:
     """Refuse factors that do not fit: a row for each feature and label of each cluster."""
+    n_learners, n_clusters = len(partitions), len(partitions[0].sizes)
     features = min(n_clusters * rows.n_features, n_stored(rows))
     labels = min(n_clusters * rows.n_labels, int(rows.label_counts().sum()))
     memory.require(

@@ -100,7 +100,6 @@ class RankedSpace(Ranker):
         """Return the k best labels of embedded rows, and their scores before the threshold."""
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k best labels of each row, and their scores."""
         labels, scores = self.ranked(self.embed(X, n_jobs), k, n_jobs)
         return labels, scores - np.float32(self.score_threshold)
 
@@ -130,8 +129,8 @@ def learn_space(
 ) -> S:
     """Descend on most rows; the others choose the epoch, the space and the threshold.
 
-    The rows are in memory, as `rows_to_learn` returns them. For a map and vectors, `spaces` returns
-    the fitted values to choose from. Their `score_threshold` is set here.
+    The rows are in memory, as `rows_to_learn` returns them. `spaces` returns the fitted values to
+    choose from for a map and vectors; their `score_threshold` is set here.
     """
     X, Y = rows.gathered("X", "Y")
     n, n_jobs = rows.n_rows, rows.n_jobs
@@ -146,9 +145,9 @@ def learn_space(
     def best(found: JointMap) -> tuple[float, S]:
         """Return the nDCG of the best space, and that space; the first of equals."""
         Z = found.regressor(X_held, n_jobs)
-        scored = [
+        scored = (
             (ndcg_at_k(Y_held, each.ranked(Z, k, n_jobs)[0], k), each) for each in spaces(found)
-        ]
+        )
         return max(scored, key=itemgetter(0))
 
     found = descend(

@@ -18,14 +18,12 @@ _NOTHING = np.zeros((0, 0), dtype=np.float32), np.zeros((0, 0), dtype=np.float32
 
 
 class Embedding(NamedTuple):
-    """Label vectors V (n_labels, k) and the value (k,) of each direction, largest first.
-
-    Some methods compute the coefficients of a regression on the embedding with it: `start`
-    (n_features, k), where a regression on similar rows may begin.
-    """
+    """Label vectors V (n_labels, k) and the value (k,) of each direction, largest first."""
 
     vectors: Annotated[F32, "n_labels", "embedding_dim"]
     values: Annotated[F32, "embedding_dim"]
+    # Coefficients at which a regression on the embedding of similar rows may begin, if they come
+    # with the method.
     start: Annotated[F32, "n_features", "embedding_dim"] | None = None
 
     def first(self, k: int) -> Embedding:
@@ -48,23 +46,13 @@ def rembrandt(
 
     H is the hat matrix of the regression on X. Y'HY = A'A where A stacks the predictions X Z* on
     sqrt(r) Z*: the predictions themselves when there is no ridge. It is only ever applied to
-    thin matrices, each time by one regression and one more pass.
+    thin matrices, each time by one regression and one more pass: n_passes + 1 regressions for
+    embedding_dim + n_oversamples targets. Fewer dimensions come back when the rank of the
+    predictions is smaller.
 
-    Parameters
-    ----------
-    regularization : float
-        Ridge in units of mean feature energy. Larger makes the embedding follow the few
-        strongest features. If it is too small and features are many, the embedding finds only
-        the most frequent labels.
-    n_oversamples, n_passes : int
-        p and q of the paper.
-    center : bool
-        Leave the mean label vector out: Y is centred, as in CPLST.
-
-    Notes
-    -----
-    Costs n_passes + 1 regressions for embedding_dim + n_oversamples targets. Fewer dimensions
-    come back when the rank of the predictions is smaller.
+    The ridge r (`regularization`) is in units of mean feature energy. Larger makes the embedding
+    follow the few strongest features. If it is too small and features are many, the embedding finds
+    only the most frequent labels. With `center`, Y is centred, as in CPLST.
     """
     covariance = PredictionCovariance(ridge, regularization, center)
     # Alg. 2, lines 3-10: randomized PCA of the operator Q -> Y'X Z(Q).

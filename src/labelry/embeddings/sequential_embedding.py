@@ -35,25 +35,16 @@ def laplacian_eigenmaps(
 ) -> Embedding:
     """Return V that minimises ``sum_ij A_ij |V_i - V_j|^2`` subject to ``V'DV = I``.
 
-    D has the row sums of A. The columns of V are the eigenvectors of (D - A) v = lambda D v with
+    A (n_labels, n_labels) is symmetric and not negative, for example a confusion matrix. D has its
+    row sums. The columns of V are the eigenvectors of (D - A) v = lambda D v with
     the smallest lambda, without the constant one, which is trivial. With u = D^1/2 v they are those
     of D^-1/2 A D^-1/2 with the largest values 1 - lambda.
 
-    Parameters
-    ----------
-    A : csr_array (n_labels, n_labels)
-        Symmetric, not negative; for example a confusion matrix.
-    embedding_dim : int
-        Fewer directions come back where there are fewer labels. The values are 1 - lambda.
-    weak : float
-        Affinity of each label to all labels together, in units of the mean degree. It gives a
-        degree to labels that are confused with no other, and connects parts that would be
-        separate. Larger makes the vectors of such labels shorter.
+    `weak` is the affinity of each label to all labels together, in units of the mean degree. It
+    gives a degree to labels that are confused with no other, and connects parts that would be
+    separate. Larger makes the vectors of such labels shorter.
 
-    References
-    ----------
     Belkin, Niyogi: Laplacian eigenmaps and spectral techniques for embedding and clustering, 2002.
-    Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, section 3.1.
     """
     if embedding_dim < 1:
         raise ValueError(f"embedding_dim must be at least 1, got {embedding_dim}")
@@ -89,7 +80,6 @@ class SequentialSpace(JointSpace):
     offset: Annotated[F32, "n_labels"]  # -|V_j|^2 / 2
 
     def ranked(self, Z: F32, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k nearest labels, and their distances, negated."""
         labels, inner = super().ranked(Z, k, n_jobs)
         return labels, _minus_distance(Z, inner)
 
@@ -97,7 +87,6 @@ class SequentialSpace(JointSpace):
         return super().inner(Z) + self.offset
 
     def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return the scores of all labels, (n_rows, n_labels)."""
         Z = self.embed(X, n_jobs)
         return _minus_distance(Z, self.inner(Z)) - np.float32(self.score_threshold)
 
@@ -119,11 +108,10 @@ def fit_sequential_embedding(
     counts = rows.label_counts()
     if counts.any():
         offset[counts == 0] = -np.inf
-    fixed = (settings.normalize, V, offset)
     violations = LabelViolations(Y, "hardest", offset=offset, rng=rng, n_jobs=rows.n_jobs)
 
     def space(found: JointMap) -> list[SequentialSpace]:
-        return [SequentialSpace(found.regressor, 0.0, *fixed)]
+        return [SequentialSpace(found.regressor, 0.0, settings.normalize, V, offset)]
 
     return learn_space(rows, start, violations, settings, space, rng, fixed_vectors=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
@@ -21,9 +21,8 @@ from labelry.embeddings.local_clusters import (
     Clustering,
     EnsembleSettings,
     cluster_centres,
-    ensemble_size,
+    cluster_rows,
     fit_clusters,
-    make_partitions,
     n_stored,
     on_columns,
     part_of,
@@ -88,14 +87,9 @@ class SLEECSettings(EnsembleSettings, NeighbourSettings):
     normalize: bool = param(default=True, help="Scale each row of X to unit length first.")
 
 
-class SLEECCluster(NamedTuple):
-    """The result of one cluster: its features, the regressor on them, and its embedded rows."""
-
-    features: Ints  # (d,) columns of X that the rows of the cluster have
-    coef: csr_array  # (d, k)
-    intercept: F32  # (k,)
-    points: Matrix  # (n, k) embedded rows, scaled, of unit length
-    scale: F32  # (k,)
+# The result of one cluster: features (d,) of its rows, the regressor coef (d, k) and intercept (k,)
+# on them, and its embedded rows: points (n, k), scaled and of unit length, and their scale (k,).
+SLEECCluster = tuple[Ints, csr_array, F32, Matrix, F32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +107,7 @@ class SLEECLearner(Clustering):
     def cluster(self, c: int) -> SLEECCluster:
         """Return the part of one cluster."""
         points = part_of(self.points, self.row_bounds, c)
-        return SLEECCluster(
+        return (
             self.features_of(c),
             consecutive_rows(self.coef, *self.feature_bounds[c : c + 2]),
             self.intercept[c],
@@ -122,7 +116,7 @@ class SLEECLearner(Clustering):
         )
 
 
-def make_sleec_learner(rows: Rows, sets: Sets, clusters: list[SLEECCluster]) -> SLEECLearner:
+def _learner(rows: Rows, sets: Sets, clusters: list[SLEECCluster]) -> SLEECLearner:
     """Return a learner from its clusters, which are in the order of `sets`."""
     features, coef, intercept, points, scale = zip(*clusters, strict=True)
     return SLEECLearner(
@@ -192,18 +186,15 @@ class LocalNeighbours(SharesRanker):
 
 
 def fit_sleec(rows: Rows, settings: SLEECSettings, rng: np.random.Generator) -> LocalNeighbours:
-    """SLEECCluster the rows several times, and embed the rows of each cluster (Algorithm 1)."""
-    rows = (rows.unit() if settings.normalize else rows).kept()
-    n_clusters, n_learners = ensemble_size(rows.n_rows, settings.n_clusters, settings.n_learners)
-    unit = rows if settings.normalize else rows.unit()
-    partitions = make_partitions(unit, n_clusters, n_learners, rng=rng)  # line 1
+    """Cluster the rows several times, and embed the rows of each cluster (Algorithm 1)."""
+    rows, partitions = cluster_rows(rows, settings, settings.normalize, rng)  # line 1
     dim = settings.embedding_dim or (100 if rows.n_rows < _MANY_ROWS else 50)
     _require_memory(rows, partitions, dim, settings.keep_weights)
     # A copy: the settings may be an estimator that holds a former model, and this goes to workers.
     fit = partial(_fit_cluster, replace(settings), dim)
     fitted = fit_clusters(fit, rows, partitions, rng=rng)  # lines 2-8, of all learners
     learners = tuple(
-        make_sleec_learner(rows, sets, [cluster for cluster, _ in learner])
+        _learner(rows, sets, [cluster for cluster, _ in learner])
         for sets, learner in zip(partitions, fitted, strict=True)
     )
     (Y,) = rows.gathered("Y")
@@ -225,13 +216,13 @@ def _fit_cluster(
     Z = np.pad(Z, ((0, 0), (0, dim - Z.shape[1])))  # clusters are stored end to end
     l1, r = how.l1, how.regularization
     V, points = regress(X, Z, regularization=r, l1=l1, n_jobs=n_jobs)  # line 6
-    coef = largest_weights(V.coef, how.keep_weights or _usual_share(X.shape[1]))
+    coef = largest_weights(V.coef, _share(how.keep_weights, X.shape[1]))
     if l1 == 0:
         points = np.asarray(X @ coef + V.intercept, dtype=np.float32)  # line 7
     scale = half_whitening(points)
     points = scaled_rows(points * scale)
     stored = csr_array(points) if l1 else points
-    return SLEECCluster(features, coef, V.intercept, stored, scale), float(errors[-1])
+    return (features, coef, V.intercept, stored, scale), float(errors[-1])
 
 
 def largest_weights(coef: F32, share: float) -> csr_array:
@@ -242,9 +233,8 @@ def largest_weights(coef: F32, share: float) -> csr_array:
     return csr_array(coef)
 
 
-def _usual_share(n_features: int) -> float:
-    """Return the share of the weights to keep by default."""
-    return 1.0 if n_features <= _FEW_FEATURES else _KEPT
+def _share(keep_weights: float | None, n_features: int) -> float:
+    return keep_weights or (1.0 if n_features <= _FEW_FEATURES else _KEPT)
 
 
 def _require_memory(
@@ -254,7 +244,7 @@ def _require_memory(
     n, d, n_learners = rows.n_rows, rows.n_features, len(partitions)
     weights = min(n_stored(rows), d * len(partitions[0].sizes))
     largest = max(int(sets.sizes.max()) for sets in partitions)
-    learner = 4 * dim * (n + 2 * (keep_weights or _usual_share(d)) * weights)
+    learner = 4 * dim * (n + 2 * _share(keep_weights, d) * weights)
     thread = 16 * min(largest, 4096) ** 2  # the Gram matrix and its factor
     memory.require(
         int(n_learners * learner + rows.n_jobs * thread),

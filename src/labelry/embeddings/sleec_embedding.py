@@ -6,8 +6,6 @@ NIPS 2015. Here a row is a row: Z (n, k) is the transpose of the paper's, and so
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 from scipy.linalg import eigh
@@ -23,13 +21,6 @@ from labelry.linalg.topk import topk
 
 _BLOCK_BYTES = 32 << 20  # bytes of inner products that are held at a time; not tuned
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-
-
-class LocalEmbedding(NamedTuple):
-    """Rows Z (n, k), and the objective (4) at zero and after each step, relative to zero."""
-
-    vectors: F32
-    errors: F64
 
 
 def neighbour_gram(Y: csr_array, n_neighbors: int, n_jobs: int = 1) -> csr_array:
@@ -63,17 +54,19 @@ def svp(
     tolerance: float = 1e-3,
     rng: np.random.Generator,
     n_jobs: int = 1,
-) -> LocalEmbedding:
+) -> tuple[F32, F64]:
     """Return Z with Z Z' near G on the pairs that G stores, by singular value projection.
+
+    With it come the objectives (4) at zero and after each step, relative to zero.
 
     Sub-routine 3 with step 1: M <- P_k(M + P_Omega(G - M)), equation 6. M = U diag(s) U' is never
     formed, only its entries in Omega. The projection is exact within the span of [U, R U], R the
     sparse residual, which is one step of block Krylov iteration from where the last one ended.
     U lies in that span, so the objective cannot grow.
 
-    It stops after `max_steps`, or when a step takes off no more than the `tolerance` times the
-    objective at zero. Fewer columns come back where the rank is smaller. A step costs 8 flops per
-    pair and dimension, and about 20 n k^2; memory is 3 n k floats besides G.
+    It stops when a step takes off no more than the `tolerance` times the objective at zero. Fewer
+    columns come back where the rank is smaller. A step costs 8 flops per pair and dimension, and
+    about 20 n k^2; memory is 3 n k floats besides G.
     """
     n = G.shape[0]
     U = orthonormalize(rng.standard_normal((n, min(embedding_dim, n)), dtype=np.float32))
@@ -90,25 +83,17 @@ def svp(
         keep = keep[values[keep] > 0]  # line 5
         U, s = Q @ E[:, keep], values[keep]  # line 6
         Z = U * np.sqrt(s)
-        _subtract_inner_products(G, Z, R, n_jobs)
+        given = (G.indptr, G.indices, G.data, np.ascontiguousarray(Z), R.data)
+        tasks = [(*given, *span) for span in balanced_spans(G.indptr, n_jobs)]
+        run(subtract_inner_products, tasks, n_jobs)  # R = P_Omega(G - Z Z')
         errors.append(_energy(R))
         if errors[-2] - errors[-1] <= tolerance * errors[0]:
             break
-    return LocalEmbedding(Z, np.array(errors) / max(errors[0], np.finfo(float).tiny))
+    return Z, np.array(errors) / max(errors[0], np.finfo(float).tiny)
 
 
 def _energy(R: csr_array) -> float:
     return float(np.square(R.data, dtype=np.float64).sum())
-
-
-def _subtract_inner_products(G: csr_array, Z: F32, R: csr_array, n_jobs: int) -> None:
-    """Set ``R = P_Omega(G - Z Z')``."""
-    Z = np.ascontiguousarray(Z)
-    tasks = [
-        (G.indptr, G.indices, G.data, Z, R.data, row0, row1)
-        for row0, row1 in balanced_spans(G.indptr, n_jobs)
-    ]
-    run(subtract_inner_products, tasks, n_jobs)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

@@ -20,7 +20,7 @@ from numba import njit
 from scipy.sparse import csr_array
 
 from labelry.arrays import F32, Ints
-from labelry.linalg.parallel import run, spans
+from labelry.linalg.parallel import run_spans
 
 Negatives = Literal["hardest", "sampled", "warp"]
 # Returns the matrix P of the rows with these numbers, embedded as Z, for vectors V.
@@ -68,13 +68,12 @@ class LabelViolations:
         if offset is not None:
             S += offset
         found, weights = np.empty(Y.nnz, dtype=np.int32), np.empty(Y.nnz, dtype=np.float32)
-        how: tuple[object, ...] = ()
-        kernel: Callable[..., None] = hardest_negatives
-        if self._draw_weights is not None:
+        given, n = (S, Y.indptr, positives), len(rows)
+        if self._draw_weights is None:
+            run_spans(hardest_negatives, (*given, found, weights), n, self._n_jobs)
+        else:
             how = self._draw_weights[: S.shape[1]], int(self._rng.integers(2**31))
-            kernel = sampled_negatives
-        given = (S, Y.indptr, positives, *how, found, weights)
-        run(kernel, [(*given, *span) for span in spans(len(rows), self._n_jobs)], self._n_jobs)
+            run_spans(sampled_negatives, (*given, *how, found, weights), n, self._n_jobs)
         if candidates is not None:
             found = candidates[found]
         return _pulls(Y.indptr, Y.indices, found, weights, Y.shape)
@@ -112,10 +111,7 @@ class Paths(NamedTuple):
 
 
 class TreeViolations:
-    """Violations among the siblings on the path to a true label (section 3.2).
-
-    One slack is shared by the path: only its largest violation counts.
-    """
+    """Violations among the siblings on the path to a true label, of one slack (section 3.2)."""
 
     def __init__(self, Y: csr_array, paths: Paths, *, n_jobs: int = 1) -> None:
         self._Y, self._paths, self._n_jobs = Y, paths, n_jobs
@@ -125,8 +121,7 @@ class TreeViolations:
         good, bad = np.empty(Y.nnz, dtype=np.int32), np.empty(Y.nnz, dtype=np.int32)
         weights = np.empty(Y.nnz, dtype=np.float32)
         given = (Z, V, self._paths, Y.indptr, Y.indices, good, bad, weights)
-        tasks = [(*given, *span) for span in spans(len(rows), self._n_jobs)]
-        run(tree_violations, tasks, self._n_jobs)
+        run_spans(tree_violations, given, len(rows), self._n_jobs)
         return _pulls(Y.indptr, good, bad, weights, (len(rows), len(V)))
 
 

@@ -6,7 +6,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -128,10 +127,11 @@ def tune(
     train, held_out = _parts(dataset, rng)
     order = rng.permutation(train.n_rows)
     make = partial(system_class(system), **fixed, random_state=random_state, n_jobs=n_jobs)
-    score = _Scorer(make, measure, train, held_out)
+    score = partial(_trial, make, measure, train, held_out)
     trials = [Trial(chosen, math.nan, 0.0) for chosen in _configurations(ranges, n_trials, rng)]
     rungs: list[Rung] = []
-    for n_rows in _sizes(train.n_rows):
+    sizes = {max(1, train.n_rows // _FEWER**rung) for rung in range(_RUNGS)}
+    for n_rows in sorted(sizes):
         growth = n_rows / rungs[-1].n_rows if rungs else 0.0
         rows = train.take(np.sort(order[:n_rows]))
         done: list[Trial] = []
@@ -160,30 +160,29 @@ def ranges_of(system: str) -> dict[str, Range]:
     return {name: parameter.tune for name, parameter in parameters if parameter.tune is not None}
 
 
-@dataclass(frozen=True)
-class _Scorer:
-    """Trains configurations and measures them on the held-out rows."""
-
-    make: Callable[..., LabelRanker]
-    measure: str
-    train: Dataset  # all rows of which a rung takes some
-    held_out: Dataset
-
-    def __call__(self, parameters: dict[str, Any], rows: Dataset) -> Trial:
-        start = time.perf_counter()
-        score, failed = math.nan, None
-        k = int(self.measure.partition("@")[2])
-        counts = label_counts(self.train.Y)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the training of the winner shows them
-                model = self.make(**parameters).fit(rows)
-                evaluation = Evaluation((k,), train_counts=counts, n_train=self.train.n_rows)
-                evaluation.update(self.held_out.Y, best_labels(model, self.held_out.rows, k)[0])
-                score = evaluation.result()[self.measure]
-        except Exception as error:  # the other configurations go on
-            failed = str(error) or type(error).__name__
-        return Trial(parameters, score, time.perf_counter() - start, failed)
+def _trial(
+    make: Callable[..., LabelRanker],
+    measure: str,
+    train: Dataset,
+    held_out: Dataset,
+    parameters: dict[str, Any],
+    rows: Dataset,
+) -> Trial:
+    """Train a configuration on some of the rows, and measure it on the held-out rows."""
+    start = time.perf_counter()
+    score, failed = math.nan, None
+    k = int(measure.partition("@")[2])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the training of the winner shows them
+            model = make(**parameters).fit(rows)
+            counts = label_counts(train.Y)
+            evaluation = Evaluation((k,), train_counts=counts, n_train=train.n_rows)
+            evaluation.update(held_out.Y, best_labels(model, held_out.rows, k)[0])
+            score = evaluation.result()[measure]
+    except Exception as error:  # the other configurations go on
+        failed = str(error) or type(error).__name__
+    return Trial(parameters, score, time.perf_counter() - start, failed)
 
 
 def _check_measure(measure: str) -> None:
@@ -224,11 +223,6 @@ def _configurations(
         if drawn not in found:
             found.append(drawn)
     return found
-
-
-def _sizes(n_rows: int) -> list[int]:
-    """Return the training rows of each rung; there are fewer rungs if there are few rows."""
-    return sorted({max(1, n_rows // _FEWER**rung) for rung in range(_RUNGS)})
 
 
 def _promoted(trials: list[Trial]) -> list[Trial]:

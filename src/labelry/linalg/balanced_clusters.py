@@ -44,6 +44,19 @@ class Sets(NamedTuple):
     members: I32
     bounds: I64
 
+    @classmethod
+    def of(cls, numbers: I32, n_sets: int) -> Sets:
+        """Return the sets of the members that have each number, from 0 to ``n_sets - 1``."""
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=n_sets))])
+        return cls(np.argsort(numbers, kind="stable").astype(np.int32), bounds)
+
+    @property
+    def numbers(self) -> I32:
+        """Return the set of each member, if the members are 0, 1, 2, ..."""
+        numbers = np.empty(len(self.members), dtype=np.int32)
+        numbers[self.members] = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return numbers
+
     @property
     def sizes(self) -> I64:
         return np.diff(self.bounds)
@@ -79,9 +92,8 @@ def split_sets(
     given = (_flat(rows), V.shape[1], Cuts(sets.bounds, n_parts, least, most, chance), part)
     run(cluster_sets, [(*given, *piece) for piece in pieces], n_jobs)
     part += np.repeat(np.cumsum(n_parts) - n_parts, sets.sizes).astype(np.int32)
-    sizes = np.bincount(part, minlength=int(n_parts.sum()))
-    order = np.argsort(part, kind="stable")
-    return Sets(sets.members[order], np.concatenate([[0], np.cumsum(sizes)]))
+    parts = Sets.of(part, int(n_parts.sum()))
+    return parts._replace(members=sets.members[parts.members])
 
 
 def sparse_products(A: csr_array, C: csr_array, rows: slice, n_jobs: int) -> F32:

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from labelry.arrays import F32, F64, Ints
+from labelry.linalg.balanced_clusters import Sets
 from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, run_spans
 from labelry.linalg.sketch import randomized_eigh
@@ -393,9 +394,8 @@ def _cells(Z: F32, n_jobs: int, rng: np.random.Generator) -> list[Ints]:
     for _ in range(5):
         cell = nearest_centre(sample, centres, n_jobs)
         centres = unit_centres(sample, cell, n_cells)
-    cell = nearest_centre(Z, centres, n_jobs)
-    order = np.argsort(cell, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(cell, minlength=n_cells))[:-1])
+    cells = Sets.of(nearest_centre(Z, centres, n_jobs), n_cells)
+    return np.split(cells.members, cells.bounds[1:-1])
 
 
 class _Stepper:

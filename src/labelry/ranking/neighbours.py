@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from labelry.arrays import F32, Ints
 from labelry.checks import StoredCheck
-from labelry.linalg.balanced_clusters import sparse_products
+from labelry.linalg.balanced_clusters import Sets, sparse_products
 from labelry.linalg.clusters import nearest_centre
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.rows import Rows, in_memory
@@ -143,8 +143,7 @@ class Neighbours(SharesRanker):
             n_lists = lists.centres.shape[1]
             old = np.repeat(np.arange(n_lists), np.diff(lists.bounds))
             where = np.concatenate([old, nearest_centre(new, lists.centres, n_jobs)])
-            order = np.argsort(where, kind="stable")
-            bounds = np.cumsum([0, *np.bincount(where, minlength=n_lists)])
+            order, bounds = Sets.of(where, n_lists)
             points, labels, lists = points[order], labels[order], lists._replace(bounds=bounds)
             weights = None if weights is None else weights[order]
         return replace(self, points=points, labels=labels, weights=weights, lists=lists)

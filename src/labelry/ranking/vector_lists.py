@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from labelry.arrays import F32, I32, I64, Ints
+from labelry.linalg.balanced_clusters import Sets
 from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.kernels import keep_best
 from labelry.linalg.parallel import run_spans
@@ -62,11 +63,9 @@ def make_lists(
     centres = np.ascontiguousarray(sample[:n_lists].T)
     for _ in range(_STEPS):
         centres = unit_centres(sample, nearest_centre(sample, centres, n_jobs), n_lists)
-    where = nearest_centre(points, centres, n_jobs)
-    sizes = np.bincount(where, minlength=n_lists)
-    kept = sizes > 0
-    lists = VectorLists(np.ascontiguousarray(centres[:, kept]), np.cumsum([0, *sizes[kept]]))
-    return lists, np.argsort(where, kind="stable")
+    sets = Sets.of(nearest_centre(points, centres, n_jobs), n_lists)
+    kept = sets.take(sets.sizes > 0)
+    return VectorLists(np.ascontiguousarray(centres[:, sets.sizes > 0]), kept.bounds), kept.members
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

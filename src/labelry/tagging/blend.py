@@ -88,38 +88,19 @@ class BlendSettings(ObjectiveSettings, RetrieverSettings):
 
 @dataclass(frozen=True, eq=False)
 class BlendModel(Ranker):
-    """Candidates of several retrievers, ranked by a re-ranker or by one of the scorers.
-
-    Attributes
-    ----------
-    retrievers : Retrievers
-    reranker : Reranker, ZeroShotReranker or None
-        None if a scorer alone is better.
-    scorer : str or None
-        The name of that scorer.
-    calibration : Calibration or None
-        Turns the scores of the re-ranker, or of that scorer, into probabilities.
-    least_score : float
-        The threshold.
-    label_weights : array (n_labels,) or None
-        Inverse propensities, for that objective.
-    n_candidates : int
-        Labels that each retriever proposes.
-    held_out_ndcg : dict of str to float
-        nDCG@5 on the held-out rows, of each scorer by its name and of the re-ranker as "blend".
-    chosen : Choice or None
-        For a tagger: what was fitted.
-    """
+    """Candidates of several retrievers, ranked by a re-ranker or by one of the scorers."""
 
     retrievers: Retrievers
-    reranker: Reranker | ZeroShotReranker | None
-    scorer: str | None
+    reranker: Reranker | ZeroShotReranker | None  # None if a scorer alone is better
+    scorer: str | None  # the name of that scorer
+    # Turns the scores of the re-ranker, or of that scorer, into probabilities.
     calibration: Calibration | None
-    least_score: float
-    label_weights: Annotated[F32, "n_labels"] | None
-    n_candidates: Annotated[int, AtLeast(1)]
+    least_score: float  # the threshold
+    label_weights: Annotated[F32, "n_labels"] | None  # inverse propensities, for that objective
+    n_candidates: Annotated[int, AtLeast(1)]  # labels that each retriever proposes
+    # nDCG@5 on the held-out rows, of each scorer by its name and of the re-ranker as "blend".
     held_out_ndcg: dict[str, float]
-    chosen: Choice | None = None
+    chosen: Choice | None = None  # for a tagger: what was fitted
 
     def check_stored(self, check: StoredCheck) -> None:
         """Raise a ValueError unless what ranks the candidates takes the scores that there are."""
@@ -131,7 +112,6 @@ class BlendModel(Ranker):
 
     @property
     def threshold(self) -> float:
-        """Score from which `predict` takes a label."""
         return self.least_score
 
     @property
@@ -146,7 +126,6 @@ class BlendModel(Ranker):
         return self.retrievers.embedding.spectrum
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k candidates with the highest scores."""
         labels = np.empty((X.shape[0], k), dtype=np.int32)
         scores = np.empty((X.shape[0], k), dtype=np.float32)
         blocks = self.retrievers.candidates(scaled_rows(X), self.n_candidates, n_jobs)
@@ -172,7 +151,6 @@ class BlendModel(Ranker):
         return self.retrievers.label_vectors()
 
     def contributions(self, x: Matrix, label: int) -> Contributions:
-        """Return what each feature of a row adds to the margin of a label in the trees."""
         return self.retrievers.trees.contributions(x, label)
 
     def scored(
@@ -199,7 +177,6 @@ class BlendModel(Ranker):
         return self._with(retrievers.with_rows(scaled_rows(X), Y, n_jobs))
 
     def with_labels(self, features: Matrix) -> BlendModel:
-        """Return a model with further labels, which have descriptions and no rows."""
         if self.retrievers.names is None:
             raise ValueError("add_labels needs a model that was fitted with label_features")
         return self._with(self.retrievers.with_labels(features.shape[0], features))
@@ -243,6 +220,7 @@ def fit_blend(rows: Rows, settings: BlendSettings, rng: np.random.Generator) -> 
     n_wanted = min(most, _MOST_ROWS)
     keep_labels = names is None  # a label that has a description can be found without rows
     held = hold_out(rows, n_wanted, most, settings.similarity, rng, keep_labels=keep_labels)
+    ranking, before = _TREES_ALONE, None
     ranking, before = _TREES_ALONE, None
     if len(held.chosen) >= _FEW_ROWS:
         further = lost_centroids(rows, held.seen)

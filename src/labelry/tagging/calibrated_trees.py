@@ -56,32 +56,18 @@ class CalibratedTrees(Ranker):
 
     The five best labels of the trees are ranked by their probabilities, which depend on how
     frequent a label is, unless many labels have a single row.
-
-    Attributes
-    ----------
-    trees : LinearTrees
-    calibration : Calibration or None
-        None if there were too few rows to calibrate on: the scores of the trees stay as they are.
-    least_score : float
-        The threshold.
-    label_weights : array (n_labels,) or None
-        Inverse propensities, for that objective.
-    label_counts : array (n_labels,)
-        Training rows of each label.
-    chosen : Choice or None
-        For a tagger: what was fitted.
     """
 
     trees: LinearTrees
+    # None if there were too few rows to calibrate on: the scores of the trees stay as they are.
     calibration: Calibration | None
-    least_score: float
-    label_weights: Annotated[F32, "n_labels"] | None
-    label_counts: Annotated[I32, "n_labels"]
-    chosen: Choice | None = None
+    least_score: float  # the threshold
+    label_weights: Annotated[F32, "n_labels"] | None  # inverse propensities, for that objective
+    label_counts: Annotated[I32, "n_labels"]  # training rows of each label
+    chosen: Choice | None = None  # for a tagger: what was fitted
 
     @property
     def threshold(self) -> float:
-        """Return the score from which `predict` takes a label."""
         return self.least_score
 
     @property
@@ -101,11 +87,9 @@ class CalibratedTrees(Ranker):
         return labels[:, :k], scores[:, :k]
 
     def label_vectors(self) -> F32:
-        """Return the label vectors of the trees, (n_labels, k)."""
         return self.trees.label_vectors()
 
     def contributions(self, x: Matrix, label: int) -> Contributions:
-        """Return what each feature of a row adds to the margin of a label."""
         return self.trees.contributions(x, label)
 
     def scored(

@@ -96,8 +96,6 @@ def with_names(
 ) -> tuple[EncodedLabels, NDArray[Any]]:
     """Add an empty column for each label that only `names` has; return the name of each column too.
 
-    Examples
-    --------
     >>> labels, texts = with_names(encode_labels([["a"], ["b"]]), {"a": "first", "c": "third"})
     >>> labels.classes.tolist(), labels.indicator.shape, texts.tolist()
     (['a', 'b', 'c'], (2, 3), ['first', '', 'third'])

@@ -86,32 +86,16 @@ class RetrieverSettings(Settings):
 
 @dataclass(frozen=True, eq=False)
 class Retrievers:
-    """Linear label trees, a label embedding with neighbours, centroids and label descriptions.
+    """Linear label trees, a label embedding with neighbours, centroids and label descriptions."""
 
-    Attributes
-    ----------
-    trees : LinearTrees
-        Of the labels that were there when they were trained.
-    embedding : LabelEmbedding
-    centroids : csr_array or array (n_labels, n_features)
-        Mean of the rows of each label, scaled to unit length.
-    lengths : array (n_labels,)
-        Length of the sum of the rows of each label: with the centroid, it gives a running mean.
-    counts : array (n_labels,)
-        Rows of each label.
-    taught : bool array (n_labels,)
-        Labels that had rows when trees and embedding were fitted.
-    names : LabelNames or None
-        Descriptions of the labels.
-    """
-
-    trees: Annotated[LinearTrees, Sizes(n_labels=None)]
+    trees: Annotated[LinearTrees, Sizes(n_labels=None)]  # of the labels when they were trained
     embedding: LabelEmbedding
-    centroids: Annotated[Matrix, "n_labels", "n_features"]
+    centroids: Annotated[Matrix, "n_labels", "n_features"]  # mean rows, scaled to unit length
+    # Length of the sum of the rows of each label: with the centroid, it gives a running mean.
     lengths: Annotated[F32, "n_labels"]
-    counts: Annotated[I32, "n_labels"]
-    taught: Annotated[Bools, "n_labels"]
-    names: LabelNames | None = None
+    counts: Annotated[I32, "n_labels"]  # rows of each label
+    taught: Annotated[Bools, "n_labels"]  # labels with rows when trees and embedding were fitted
+    names: LabelNames | None = None  # descriptions of the labels
 
     def check_stored(self, check: StoredCheck) -> None:
         """Raise a ValueError unless there are neighbours, and the trees have no further labels."""
@@ -120,12 +104,10 @@ class Retrievers:
 
     @property
     def scorers(self) -> tuple[str, ...]:
-        """Return the names of the scorers, in the order of their scores."""
         return SCORERS if self.names is None else (*SCORERS, NAMES)
 
     @property
     def neighbours(self) -> Neighbours:
-        """Return the training rows, embedded."""
         return cast(Neighbours, self.embedding.decoder)
 
     def candidates(
@@ -245,13 +227,9 @@ def fit_retrievers(
 ) -> Retrievers:
     """Fit all retrievers to rows of unit length; `names` are the descriptions of the labels.
 
-    Parameters
-    ----------
-    further : CSR or dense (n_labels, n_features), optional
-        Centroids of labels that these rows do not have, from `lost_centroids`.
-    before : Retrievers, optional
-        Retrievers of most of these rows: the regression of the embedding starts from theirs, and
-        the trees have the same structure.
+    `further` are centroids of labels that these rows do not have (`lost_centroids`). If most of the
+    rows are those of `before`, the regression of the embedding starts from theirs, and the trees
+    have the same structure.
     """
     options = single_tree_options(rows.n_labels) if settings.n_trees == 1 else {}
     tree_settings = LinearTreeSettings(n_trees=settings.n_trees, normalize=False, **options)
@@ -269,8 +247,7 @@ def fit_retrievers(
         fitted = fit_label_embedding(rows, embedding_settings, rng, **more)
         embedding = cast(LabelEmbedding, fitted)  # without a correction
     else:
-        former = before.trees
-        trees = train_linear_trees(rows, tree_settings, former.tree, former.roots, rng)
+        trees = train_linear_trees(rows, tree_settings, before.trees.tree, before.trees.roots, rng)
         embedding = refit_label_embedding(before.embedding, rows, embedding_settings, rng, **more)
     X, Y = rows.gathered("X", "Y")
     with phase("label centroids"):

@@ -35,20 +35,11 @@ class Estimate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What is fitted.
-
-    Attributes
-    ----------
-    quality : str
-    n_rows : int
-        Rows that it is fitted to.
-    estimates : dict
-        Seconds that each quality that was considered would take with all rows; empty if there is no
-        budget.
-    """
+    """The quality that is fitted, and the number of rows that it is fitted to."""
 
     quality: str
     n_rows: int
+    # Seconds that each quality considered would take with all rows; empty without a budget.
     estimates: dict[str, float]
 
     def described(self) -> str:
@@ -59,8 +50,6 @@ class Choice(NamedTuple):
 def as_seconds(budget: float | str) -> float:
     """Return the seconds of a number, or of a text such as "90", "60s", "2m" or "1.5h".
 
-    Examples
-    --------
     >>> as_seconds("2m"), as_seconds("1.5h"), as_seconds(90)
     (120.0, 5400.0, 90.0)
     """
@@ -113,32 +102,21 @@ def estimate_time(
 ) -> Estimate:
     """Estimate the time to fit from two or more samples, each twice as large as the last.
 
-    Samples double until one takes a few percent of the `seconds` that are left.
+    Samples double until one takes a few percent of the `seconds` that are left. The estimate is the
+    line through the last two, but not steeper than that from zero to the last: the last sample may
+    be the first that is large enough for a part, such as a larger re-ranker, which costs only once.
     """
-    n = min(_FIRST_SAMPLE, n_rows)
+    n, before, less = min(_FIRST_SAMPLE, n_rows), 0, 0.0
     fit(n)
-    samples: list[tuple[int, float]] = []
     while True:
         n = min(2 * n, n_rows)
         begin = clock()
         fit(n)
-        took = clock() - begin
-        samples.append((n, _MARGIN * took))
-        enough = len(samples) > 1 and took >= _SAMPLE_SHARE * seconds
+        took = _MARGIN * (clock() - begin)
+        enough = before and took >= _MARGIN * _SAMPLE_SHARE * seconds
         if enough or 2 * n > n_rows:
-            return _through(samples)
-
-
-def _through(samples: list[tuple[int, float]]) -> Estimate:
-    """Return the line through the last two samples, not steeper than that from zero to the last.
-
-    Much of the time may not depend on the rows. The line can be too steep if the last sample is the
-    first that is large enough for a part, such as a larger re-ranker, whose cost comes only once.
-    """
-    n, took = samples[-1]
-    slope = took / n
-    if len(samples) > 1:
-        before, less = samples[-2]
-        if took > less:
-            slope = min(slope, (took - less) / (n - before))
-    return Estimate(n, took, slope)
+            slope = took / n
+            if took > less:
+                slope = min(slope, (took - less) / (n - before))
+            return Estimate(n, took, slope)
+        before, less = n, took

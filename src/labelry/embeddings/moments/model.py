@@ -111,10 +111,7 @@ class TopicModel(Ranker):
 
     @property
     def threshold(self) -> float:
-        """Return half the mean share of a label of a row.
-
-        The scores of a row sum to one, so with m labels a row each has about 1/m.
-        """
+        """Return half the mean share of a label of a row: with m labels, each has about 1/m."""
         return 0.5 / max(1.0, self.labels_per_row)
 
     @property
@@ -123,13 +120,11 @@ class TopicModel(Ranker):
         return np.exp(self.topics.log_proportions)
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k labels of largest P[l|d], and these."""
         P = self.posteriors(X, n_jobs)
         n_labels = len(self.topics.labels)
         return topk_blocks(lambda rows: self.topics.scores(P[rows]), len(P), n_labels, k, n_jobs)
 
     def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return P[l|d], (n_rows, n_labels)."""
         return self.topics.scores(self.posteriors(X, n_jobs))
 
     def posteriors(self, X: Matrix, n_jobs: int = 1) -> F32:
@@ -197,8 +192,6 @@ def _add_words(block: Block, counts: F64) -> None:
 
 def _best_of_columns(ranks: F32, values: F32, k: int) -> tuple[Ints, F32]:
     """Return the k best of each column by `ranks`, best first, and their `values`; transposed."""
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
     best, _ = topk(ranks.T, min(k, len(ranks)))
     return best, np.take_along_axis(values.T, best, axis=1)
 

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.special import softmax
 
 from labelry.arrays import F32, F64
 from labelry.embeddings.moments.passes import Counts, documents
@@ -41,7 +42,7 @@ class Topics(NamedTuple):
         # Equation 13, in logs and for all documents at once
         L = product(words, self.log_words, n_jobs)
         L *= np.float32(1 / temperature)
-        return _softmax(L + self.log_proportions)  # equation 14
+        return softmax(L + self.log_proportions, axis=1)  # equation 14
 
     def scores(self, posterior: F32) -> F32:
         """Return P[l|d] (n, c) from P[h|d] (n, K): equation 15."""
@@ -58,9 +59,9 @@ class Estimate(NamedTuple):
     all_labels: F32
 
     def smoothed(self, smoothing: float, *, labels: float | None = None) -> Topics:
-        """Return topics that are mixed with a part of the overall distributions.
+        """Return topics that are mixed with a part of the overall distributions, so none is zero.
 
-        Every probability is then above zero. `labels` is the part for labels, where it differs.
+        `labels` is the part for labels, where it differs.
         """
         words = _mixed(self.words, self.all_words, smoothing)
         even = np.full_like(self.proportions, 1 / len(self.proportions))
@@ -106,7 +107,7 @@ def refine(rows: Rows, estimate: Estimate) -> Estimate:
             L = product(part.words, topics.log_words, rows.n_jobs)
             L *= np.float32(1 / _WORDS_TEMPERATURE)
             L += product(part.labels, log_labels, rows.n_jobs)
-            P = _softmax(L + topics.log_proportions) * part.pair_weights[:, None]
+            P = softmax(L + topics.log_proportions, axis=1) * part.pair_weights[:, None]
             scatter(part.words, P, words, rows.n_jobs)
             scatter(part.labels, P, labels, rows.n_jobs)
             proportions += P.sum(axis=0)
@@ -140,12 +141,6 @@ def choose_topics(
             likelihoods[smoothing, temperature] = float(np.log(np.maximum(chosen, 1e-30)).sum())
     smoothing, temperature = max(likelihoods, key=likelihoods.__getitem__)
     return estimate.smoothed(smoothing, labels=_LABEL_SMOOTHING), temperature
-
-
-def _softmax(L: F32) -> F32:
-    P = np.exp(L - L.max(axis=1, keepdims=True))
-    P /= P.sum(axis=1, keepdims=True)
-    return P
 
 
 def _shares(counts: F32) -> F32:
