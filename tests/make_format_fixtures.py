@@ -9,6 +9,7 @@ a new system, or a new number of the format, adds further ones. See tests/test_f
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -26,7 +27,8 @@ from labelry.storage import modelfile
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EXPECTED = "expected.json"  # rows, and the labels and scores that the model gives them
-SOME_DAY = (2020, 1, 1, 0, 0, 0)  # no time is in the files
+SOME_DAY = (2020, 1, 1, 0, 0, 0)
+os.environ["SOURCE_DATE_EPOCH"] = "1577836800"  # the same day: no other time is in the files
 N_BEST = 3
 N_ROWS = 5
 CLEAR = 1e-3

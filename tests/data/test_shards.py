@@ -171,6 +171,6 @@ def test_what_is_not_ours_is_refused(tmp_path: Path) -> None:
 
 def test_a_forged_shard_cannot_lead_kernels_astray(tmp_path: Path) -> None:
     shards = make_shards(tmp_path, make_dataset())
-    forged = Shards(shards.path, N, D - 1, C, shards.files, shards.shards)
+    forged = Shards(shards.path, N, D - 1, C, shards.files, shards.shards, shards.source)
     with pytest.raises(DataError, match="does not hold valid shards"):
         list(forged.load())

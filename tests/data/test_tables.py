@@ -25,7 +25,7 @@ Rows = list[tuple[str, list[str]]]
 def rows_in(path: Path, format: str, **options) -> Rows:
     return [
         row
-        for texts, names in read_table_blocks(path, format, **options)
+        for texts, names, _ in read_table_blocks(path, format, **options)
         for row in zip(texts, names, strict=True)
     ]
 
@@ -420,16 +420,16 @@ def test_blocks_hold_the_same_rows(format, block_rows, tmp_path):
     path = tmp_path / "file"
     write_table(dataset_of(rows), path, format)
     blocks = list(read_table_blocks(path, format, block_rows=block_rows))
-    assert [len(texts) for texts, _ in blocks[:-1]] == [block_rows] * (len(blocks) - 1)
+    assert [len(block.texts) for block in blocks[:-1]] == [block_rows] * (len(blocks) - 1)
     assert 0 < len(blocks[-1][0]) <= block_rows
-    assert [row for block in blocks for row in zip(*block, strict=True)] == rows
+    assert [row for block in blocks for row in zip(block.texts, block.labels, strict=True)] == rows
 
 
 def test_rows_before_a_bad_line_come_first(tmp_path):
     path = tmp_path / "file.jsonl"
     path.write_text('{"text": "t"}\n{"text": "u"}\n{"text": 3}\n')
     blocks = read_table_blocks(path, "jsonl", block_rows=2)
-    assert next(blocks) == (["t", "u"], [[], []])
+    assert next(blocks)[:2] == (["t", "u"], [[], []])
     with pytest.raises(DataError, match=r"file\.jsonl:3: "):
         next(blocks)
 

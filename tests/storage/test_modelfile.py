@@ -29,8 +29,10 @@ from safetensors import SafetensorError
 from labelry import __version__
 from labelry.errors import ModelError
 from labelry.storage import modelfile, replacing, sealed
+from labelry.storage.about import About
 
-FILES = ["arrays.safetensors", "labels.json", "model.json", "state.json"]
+FILES = ["about.json", "arrays.safetensors", "labels.json", "model.json", "state.json"]
+ABOUT = About(trained="2026-01-31T12:00:00+00:00", rows=3)
 DTYPES = [
     *("bool", "float16", "float32", "float64"),
     *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
@@ -50,6 +52,7 @@ def save(path: Path, value: int = 1, *, force: bool = False) -> None:
             "mask": np.array([True, False, True]),
         },
         label_names=[f"label {value}", "日本", 'quote " and \n line'],
+        about=ABOUT,
         force=force,
     )
 
@@ -242,6 +245,7 @@ def test_inspect_describes_without_reading_arrays(
             "mask": {"dtype": "bool", "shape": [3], "bytes": 3},
         },
         "size_bytes": sum(file.stat().st_size for file in path.iterdir()),
+        "about": ABOUT.as_dict(),
     }
 
 
@@ -678,9 +682,9 @@ def test_disk_full_at_every_sync(
         assert message == f"cannot save the model to {path}: No space left on device"
         assert hidden(path.parent) == []
         found.append(value_of(modelfile.load(path)))
-    # state, labels, arrays, model.json, their directory: only then is the name given
-    assert found[:5] == [1] * 5
-    assert set(found[5:]) == {2}
+    # about, state, labels, arrays, model.json, their directory: only then is the name given
+    assert found[:6] == [1] * 6
+    assert set(found[6:]) == {2}
     assert value_of(modelfile.load(path)) == 2
 
 
@@ -767,7 +771,9 @@ import os, shutil, signal, sys
 from pathlib import Path
 import numpy as np
 from labelry.storage import modelfile, replacing
+from labelry.storage.about import About
 
+ABOUT = About()
 {inspect.getsource(save)}
 root, scheme = Path(sys.argv[1]), sys.argv[2]
 

@@ -128,7 +128,7 @@ def convert(
                     dataset,
                     target,
                     to,
-                    label_separator=reading.label_separator,
+                    label_separator=reading.label_separator or "|",
                     force=force,
                     n_jobs=reading.jobs,
                 )

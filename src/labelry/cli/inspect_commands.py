@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from labelry.cli import options
-from labelry.cli.model_commands import Model, label_of, load_model, output, width
+from labelry.cli.model_commands import Model, label_of, load_model, output
 from labelry.cli.options import print_json, print_table, progress_shown, stoppable
 from labelry.cli.reading import Reading, reads_data
 
@@ -34,6 +34,7 @@ def inspect(model: Model, json: options.Json = False) -> None:
     if json:
         print_json(found)
         return
+    about = found["about"]
     typer.echo(
         f"{found['system']}, {found['n_labels'] or 0:,} labels, {human(found['size_bytes'])}, "
         f"made by labelry {found['labelry_version']} (format {found['format_version']})"
@@ -43,9 +44,28 @@ def inspect(model: Model, json: options.Json = False) -> None:
         for name, array in found["arrays"].items()
     ]
     parameters = [(name, str(value)) for name, value in found["parameters"].items()]
+    print_table(_about_rows(about), title="about", frame=False)
     print_table(parameters, title="parameters", frame=False)
     print_table(arrays, title="arrays", frame=False)
     print_table(_training_rows(found.get("training")), title="training", frame=False)
+
+
+def _about_rows(about: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what there is to show of the training and of the card."""
+    source, card = about["source"], about["card"]
+    hashed = source["sha256"] and f"sha256 {source['sha256']}"
+    rows = [
+        ("title", card["title"]),
+        ("description", card["description"]),
+        *(("example", example) for example in card["examples"]),
+        ("trained", f"{about['trained']}, by labelry {about['labelry_version']}"),
+        ("on", f"{about['rows']:,} rows"),
+        ("file", ", ".join(filter(None, [source["file"], source["format"], hashed]))),
+        ("text", " + ".join(source["text_columns"])),
+        ("labels", source["label_column"]),
+        ("label separator", source["label_separator"]),
+    ]
+    return [(name, value) for name, value in rows if value]
 
 
 def _training_rows(record: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -236,7 +256,7 @@ def _row(ranker: LabelRanker, what: str, row: int, reading: Reading) -> Any:
             raise ValueError(f"the model was trained on feature vectors: give a file, got {what!r}")
         return [what]
     before = 0
-    for block in reading.unlabelled_blocks(path, n_features=width(ranker)):
+    for block in reading.unlabelled_blocks(path, ranker):
         if row < before + block.n_rows:
             return block.rows[row - before : row - before + 1]
         before += block.n_rows
@@ -287,7 +307,7 @@ def report(
 
     with output(out, force) as target, progress_shown(quiet):
         ranker = load_model(model, reading.jobs)
-        dataset = reading.read(data, n_features=width(ranker))
+        dataset = reading.read(data, model=ranker)
         descriptions = None if names is None else read_names(names)
         target.write(page_on(ranker, model, dataset, data.name, descriptions, seed))
     if not quiet:

@@ -14,6 +14,7 @@ import typer
 from typer import Argument, Option
 
 from labelry.cli import options
+from labelry.cli.card import CardFlags, has_card
 from labelry.cli.options import (
     kept_if_interrupted,
     print_json,
@@ -35,6 +36,7 @@ Model = Annotated[Path, Argument(metavar="MODEL", help="Model directory.")]
 
 
 @reads_data
+@has_card
 def train(
     context: typer.Context,
     data: Annotated[Path, Argument(metavar="TRAIN", help="Training data, any format.")],
@@ -77,6 +79,7 @@ def train(
     json: options.Json = False,
     quiet: options.Quiet = False,
     *,
+    card: CardFlags,
     reading: Reading,
 ) -> None:
     """Train a model and write it to a directory.
@@ -92,6 +95,7 @@ def train(
     from labelry.storage import modelfile
 
     estimator = _estimator(context, system, seed, reading.jobs)
+    shown = card.read()
     modelfile.check_writable(out, force=force)  # before an hour of training, not after
     for flag, value in (("--names", names), ("--group-column", group_column)):
         if value is not None and system != TAGGER:
@@ -109,7 +113,8 @@ def train(
             model = _fit_shards(estimator, dataset, data, out, passes, until_saved)
         seconds = time.perf_counter() - start
         with phase(f"saving {out.name}"):
-            model.set_params(n_jobs=None).save(out, force=force)  # its n_jobs was for this run
+            model.set_card(**vars(shown)).set_params(n_jobs=None)  # its n_jobs was for this run
+            model.save(out, force=force)
     size = modelfile.inspect(out)["size_bytes"]
     if json:
         print_json(
@@ -162,7 +167,7 @@ def _training_data(
         passes.check_unused(Passes._fields, why)
         if group_column is not None and not data.is_file():
             raise typer.BadParameter("--group-column needs a file: it is read twice")
-        return reading.read(data)
+        return reading.training_rows(data)
     if names is not None:
         raise typer.BadParameter("--names needs texts, but shards hold features")
     if group_column is not None:
@@ -290,7 +295,7 @@ def evaluate(
         result = stoppable(
             measure,
             ranker,
-            reading.opened(data, n_features=width(ranker)),
+            reading.opened(data, model=ranker),
             ks=_cutoffs(cutoffs),
             propensity=propensity,
             threshold=threshold,
@@ -337,11 +342,6 @@ def load_model(path: Path, jobs: int | None) -> LabelRanker:
 def label_of(ranker: LabelRanker, text: str) -> str | int:
     """Return a label as the model has it: a number if its labels are numbers."""
     return int(text) if ranker.classes_.dtype.kind in "iu" and text.isdigit() else text
-
-
-def width(ranker: LabelRanker) -> int | None:
-    """Return the number of features that a model expects; None if it takes texts."""
-    return None if ranker.text_features_ is not None else ranker.n_features_in_
 
 
 @contextmanager

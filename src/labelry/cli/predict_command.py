@@ -14,7 +14,7 @@ import typer
 from typer import Argument, Option
 
 from labelry.cli import options
-from labelry.cli.model_commands import Model, load_model, output, width
+from labelry.cli.model_commands import Model, load_model, output
 from labelry.cli.options import kept_if_interrupted, progress_shown, stoppable
 from labelry.cli.reading import Reading, reads_data
 
@@ -89,7 +89,7 @@ def predict(
     source = "standard input" if is_standard_input(file) else file.name
     if is_standard_input(file) and sys.stdin is not None and sys.stdin.isatty() and not quiet:
         typer.echo("labelry: type one text per line; end with Ctrl-D", err=True)
-    blocks = replace(reading, jobs=1).unlabelled_blocks(file, n_features=width(ranker))
+    blocks = replace(reading, jobs=1).unlabelled_blocks(file, ranker)
     n_done = 0
     with (
         progress_shown(quiet),

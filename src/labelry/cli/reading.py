@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from labelry.data import Dataset
     from labelry.data.shards import Shards
+    from labelry.estimators.base import LabelRanker
 
 PANEL = "Reading the data"
 _BLOCK_ROWS = 2_000  # rows that are labelled at a time; not tuned
@@ -70,7 +71,9 @@ class Reading:
     input_format: Annotated[str | None, _option("--input-format", "--format", **_FORMAT)] = None
     text_column: Annotated[str | None, _option(help="Column or key that holds the text.")] = None
     label_column: Annotated[str | None, _option(help="Column or key that holds the labels.")] = None
-    label_separator: Annotated[str, _option(help="Separator of labels in a CSV or TSV cell.")] = "|"
+    label_separator: Annotated[
+        str | None, _option(help="Separator of labels in a CSV or TSV cell.", show_default="|")
+    ] = None
     label_names: Annotated[
         Path | None,
         _option(help="File with the name of label i on line i, for formats of features."),
@@ -90,16 +93,34 @@ class Reading:
     @property
     def _how(self) -> dict[str, Any]:
         """Return the keyword arguments of a reader."""
-        names = ("text_column", "label_column", "label_separator", "label_names")
-        return {name: getattr(self, name) for name in names} | {"n_jobs": self.jobs}
+        names = ("text_column", "label_column", "label_names")
+        found = {name: getattr(self, name) for name in names} | {"n_jobs": self.jobs}
+        return found | {"label_separator": self.label_separator or "auto"}
 
-    def read(self, path: Path, *, n_features: int | None = None) -> Dataset:
-        """Read a dataset, showing that it is being read."""
+    @staticmethod
+    def _for(model: LabelRanker | None) -> dict[str, Any]:
+        """Return further arguments for a file that a model is to predict: it is read as it was."""
+        if model is None:
+            return {}
+        width = None if model.text_features_ is not None else model.n_features_in_
+        return {"n_features": width, "like": model.about_.source}
+
+    def training_rows(self, path: Path) -> Dataset:
+        """Read rows to train on, and the hash of their file, which the model keeps."""
+        dataset = self.read(path)
+        source = dataset.source
+        return replace(dataset, source=source and stoppable(source.hashed, path))
+
+    def read(
+        self, path: Path, *, model: LabelRanker | None = None, n_features: int | None = None
+    ) -> Dataset:
+        """Read a dataset, for a model if there is one, showing that it is being read."""
         from labelry.data import read
         from labelry.progress import phase
 
         with phase(f"reading {path.name}"):
-            return stoppable(read, path, self.input_format, n_features=n_features, **self._how)
+            how = self._how | {"n_features": n_features} | self._for(model)
+            return stoppable(read, path, self.input_format, **how)
 
     def read_groups(self, path: Path, column: str) -> NDArray[np.int32]:
         """Return the number of the group of each row, from a column of a table."""
@@ -107,11 +128,11 @@ class Reading:
 
         return read_groups(path, column, self.input_format, text_column=self.text_column)
 
-    def opened(self, path: Path, *, n_features: int | None = None) -> Dataset | Shards:
+    def opened(self, path: Path, *, model: LabelRanker | None = None) -> Dataset | Shards:
         """Return a dataset in memory, or shards that are read as they are needed."""
         from labelry.data.shards import is_shards, open_shards
 
-        return open_shards(path) if is_shards(path) else self.read(path, n_features=n_features)
+        return open_shards(path) if is_shards(path) else self.read(path, model=model)
 
     def write_shards(self, source: Path, directory: Path, size: int, *, force: bool) -> Shards:
         """Read a dataset into a directory of shards, or continue an interrupted conversion."""
@@ -121,14 +142,12 @@ class Reading:
             source, directory, self.input_format, shard_bytes=size, force=force, **self._how
         )
 
-    def unlabelled_blocks(self, path: Path, *, n_features: int | None) -> Iterator[Dataset]:
-        """Read rows whose labels are not needed, a block at a time."""
+    def unlabelled_blocks(self, path: Path, model: LabelRanker) -> Iterator[Dataset]:
+        """Read rows that a model is to predict, whose labels are not needed, a block at a time."""
         from labelry.data import read_blocks
 
-        how = self._how | {"label_column": "", "label_names": None}
-        return read_blocks(
-            path, self.input_format, block_rows=_BLOCK_ROWS, n_features=n_features, **how
-        )
+        how = self._how | self._for(model) | {"label_column": "", "label_names": None}
+        return read_blocks(path, self.input_format, block_rows=_BLOCK_ROWS, **how)
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
@@ -136,11 +155,22 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
 
     In a command with a parameter `form`, --format is the format of its output.
     """
+    own_format = {"input_format": Annotated[str | None, _option("--input-format", **_FORMAT)]}
+    has_format = "form" in inspect.signature(command).parameters
+    return with_fields(command, "reading", Reading, own_format if has_format else {})
+
+
+def with_fields(
+    command: Callable[..., None], name: str, cls: Any, hints: Mapping[str, Any]
+) -> Callable[..., None]:
+    """Give a command that takes a dataclass under a name an option for each field of it.
+
+    `hints` replaces the annotations of some fields.
+    """
     own = inspect.signature(command, eval_str=True)
-    hints = inspect.get_annotations(Reading, eval_str=True)
-    if "form" in own.parameters:
-        hints["input_format"] = Annotated[str | None, _option("--input-format", **_FORMAT)]
-    parameters = [p for p in own.parameters.values() if p.name != "reading"]
+    hints = inspect.get_annotations(cls, eval_str=True) | dict(hints)
+    names = [field.name for field in fields(cls)]
+    parameters = [p for p in own.parameters.values() if p.name != name]
     parameters += [
         inspect.Parameter(
             field.name,
@@ -148,13 +178,13 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
             default=field.default,
             annotation=hints[field.name],
         )
-        for field in fields(Reading)
+        for field in fields(cls)
     ]
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
-        reading = Reading(**{field.name: given.pop(field.name) for field in fields(Reading)})
-        command(**given, reading=reading)
+        value = cls(**{each: given.pop(each) for each in names})
+        command(**given, **{name: value})
 
     keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     wrapper.__signature__ = own.replace(parameters=keyword_only)  # type: ignore[attr-defined]

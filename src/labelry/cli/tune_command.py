@@ -68,7 +68,7 @@ def tune(
     if out is not None:
         modelfile.check_writable(out, force=force)
     with progress_shown(quiet):
-        dataset = reading.read(data)
+        dataset = reading.training_rows(data) if out else reading.read(data)
     trials_done: list[tuple[int, Trial]] = []
 
     def told(n_rows: int, trial: Trial) -> None:

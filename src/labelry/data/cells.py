@@ -28,20 +28,20 @@ class Column:
     ) -> None:
         self.role = role
         names = aliases if name is None else (name,) if name else ()
-        self.names = tuple(alias for alias in names if alias != besides)
+        self.names = tuple(alias for alias in dict.fromkeys(names) if alias != besides)
         self.wanted = name != ""
-        self._taken: str | None = None
+        self.taken: str | None = None  # the name that the first rows have
 
     def find(self, present: Collection[str], path: str | Path, line: int | None) -> str | None:
         """Name the column, if this row has it; the first row with a candidate decides."""
         name = next((name for name in self.names if name in present), None)
-        if self._taken is None:
-            self._taken = name
-        if name is None or name == self._taken:
+        if self.taken is None:
+            self.taken = name
+        if name is None or name == self.taken:
             return name
-        if self.names.index(name) > self.names.index(self._taken):
+        if self.names.index(name) > self.names.index(self.taken):
             return None  # the row lacks the column; a lesser candidate is something else
-        found = f"{name!r}, where rows before have {self._taken!r} as the {self.role}"
+        found = f"{name!r}, where rows before have {self.taken!r} as the {self.role}"
         expected = f"the same key in every row; name it with {self.role}_column"
         raise bad(found, expected, path, line)
 

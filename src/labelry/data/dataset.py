@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, issparse
 from labelry.checks import refuse_masked
 from labelry.data.canonical import canonical_csr
 from labelry.data.labels import EncodedLabels, checked_indicator
+from labelry.storage.about import Source
 
 Features: TypeAlias = csr_array | NDArray[np.float32]
 
@@ -34,6 +35,8 @@ class Dataset:
     label_names : list of str, or None
         Name of each column of Y. None: the column number is the name.
     feature_names : list of str, or None
+    source : Source, or None
+        The file that the rows were read from, and how.
 
     Examples
     --------
@@ -49,6 +52,7 @@ class Dataset:
     texts: list[str] | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         # The class is frozen; this is the one place that brings fields into form.

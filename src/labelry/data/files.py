@@ -39,6 +39,7 @@ from labelry.data.tables import (
 )
 from labelry.errors import DataError
 from labelry.memory import watch
+from labelry.storage.about import Source
 
 
 def read(
@@ -47,8 +48,9 @@ def read(
     *,
     text_column: str | None = None,
     label_column: str | None = None,
-    label_separator: str | None = "|",
+    label_separator: str | None = "auto",
     label_names: str | Path | None = None,
+    like: Source | None = None,
     zero_based: bool | None = None,
     n_features: int | None = None,
     n_labels: int | None = None,
@@ -69,6 +71,9 @@ def read(
         not needed, in any format; then plain lines of text can be read too.
     label_names
         For feature formats: a file with the name of label i on line i.
+    like
+        For tables: how another file was read, such as ``model.about_.source``. This one is read in
+        the same way, where it has the same columns and nothing else is said.
     zero_based, n_features, n_labels, n_jobs
         For xc and svmlight, see `read_sparse_text`; `n_features` also for npz and shards.
 
@@ -92,8 +97,9 @@ def read_blocks(
     block_rows: int = BLOCK_ROWS,
     text_column: str | None = None,
     label_column: str | None = None,
-    label_separator: str | None = "|",
+    label_separator: str | None = "auto",
     label_names: str | Path | None = None,
+    like: Source | None = None,
     zero_based: bool | None = None,
     n_features: int | None = None,
     n_labels: int | None = None,
@@ -144,7 +150,7 @@ def read_groups(
     )
     known: dict[str, int] = {}
     groups: list[int] = []
-    for values in chain.from_iterable(labels for _, labels in blocks):
+    for values in chain.from_iterable(block.labels for block in blocks):
         if len(values) > 1:
             found = f"{shown(values)} in row {len(groups) + 1}"
             raise bad(found, "one value of group_column", path)
@@ -229,7 +235,7 @@ _USEFUL_FOR = {  # the formats that have a use for an option; others refuse it
     "n_features": (*FEATURE_FORMATS, SHARDS),
     "n_labels": _SPARSE_TEXT,
 }
-_TABLE_OPTIONS = ("text_column", "label_column", "label_separator")
+_TABLE_OPTIONS = ("text_column", "label_column", "label_separator", "like")
 _SPARSE_OPTIONS = ("zero_based", "n_features", "n_labels", "n_jobs")
 
 
@@ -254,6 +260,8 @@ class _Source(NamedTuple):
             else:
                 X = make_csr(X.data, X.indices, X.indptr, wanted)
             dataset = replace(dataset, X=X)
+        if dataset.source is None:  # shards know what they were made from
+            dataset = replace(dataset, source=Source(Path(self.path).name, format=self.format))
         names = self.label_names
         if names is None:
             return dataset
@@ -309,19 +317,19 @@ def _joined(blocks: Iterable[Texts]) -> Dataset:
     texts: list[str] = []
     labels: list[list[str]] = []
     known: dict[str, str] = {}  # one string for each name, however many rows have it
-    for block_texts, block_labels in blocks:
-        texts += block_texts
-        labels += [[known.setdefault(name, name) for name in names] for names in block_labels]
+    for block in blocks:
+        texts += block.texts
+        labels += [[known.setdefault(name, name) for name in names] for names in block.labels]
     Y, label_names = indicator(labels)
-    return Dataset(Y=Y, texts=texts, label_names=label_names)
+    return Dataset(Y=Y, texts=texts, label_names=label_names, source=block.source)
 
 
 def _watched(blocks: Iterator[Texts], path: str | Path) -> Iterator[Texts]:
     """Yield the blocks; stop with a MemoryBudgetError if together they do not fit in memory."""
     take = watch(f"reading all of {path}", "read it in blocks, or convert it to shards")
-    for texts, labels in blocks:
-        yield texts, labels
-        take(sum(map(getsizeof, texts)) + sum(map(getsizeof, labels)))
+    for block in blocks:
+        yield block
+        take(sum(map(getsizeof, block.texts)) + sum(map(getsizeof, block.labels)))
 
 
 def _read_names(path: str | Path, n_labels: int | None) -> list[str]:

@@ -56,6 +56,7 @@ from labelry.linalg.matrices import Matrix, stacked
 from labelry.progress import phase
 from labelry.storage.replacing import locked
 from labelry.storage.sealed import seal
+from labelry.storage.values import pack
 
 log = logging.getLogger("labelry")
 
@@ -222,6 +223,7 @@ def _begin(
         "n_features": first.n_features,
         "n_labels": first.n_labels,
         "origin": origin,
+        "source": pack(first.source, "source", {}),
         "files": {name: _entry(content) for name, content in files.items()},
         "shards": [],
     }
@@ -254,7 +256,8 @@ def _encoded(blocks: Iterator[Dataset], features: Any, names: Any) -> Iterator[D
         own = block.label_names or []
         target = np.fromiter((column[name] for name in own), np.int32, len(own))
         Y = make_csr(block.Y.data, target[block.Y.indices], block.Y.indptr, len(names))
-        yield Dataset(Y, features.transform(block.texts or []), label_names=names)
+        X = features.transform(block.texts or [])
+        yield Dataset(Y, X, label_names=names, source=block.source)
 
 
 def _after(blocks: Iterator[Dataset], n_rows: int) -> Iterator[Dataset]:

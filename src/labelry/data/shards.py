@@ -2,8 +2,8 @@
 
 =======================  =====================================================================
 ``shards.json``          sizes; rows, nonzeros, bytes and checksum of each shard; size and
-                         checksum of the files below; what the shards were made from; whether
-                         they are complete; its own checksum
+                         checksum of the files below; what the shards were made from and how
+                         that was read; whether they are complete; its own checksum
 ``shard-00000...``       some rows each, as safetensors: ``X.indptr``, ``X.indices``, ``X.data``
                          (or a dense ``X``), ``Y.indptr``, ``Y.indices`` and, unless it is all
                          ones, ``Y.data``
@@ -33,13 +33,16 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelry import memory as machine
+from labelry.checks import StoredCheck
 from labelry.data.dataset import Dataset, Features
 from labelry.data.text import TextFeatures
 from labelry.errors import DataError, ModelError
 from labelry.linalg.matrices import Matrix, consecutive_rows
 from labelry.linalg.parallel import balanced_spans, spans
 from labelry.linalg.rows import Block, Known, StreamedRows
+from labelry.storage.about import Source
 from labelry.storage.sealed import array_views, map_file, plain_size, read_sealed
+from labelry.storage.values import unpack
 
 MANIFEST, LABELS, FEATURES = "shards.json", "labels.json", "features.json"
 TEXT, TEXT_ARRAYS = "text.json", "text.safetensors"
@@ -79,7 +82,8 @@ class Shards:
     """A dataset in a directory of shards; `open_shards` gives it.
 
     Beside its sizes it has `label_names`, `feature_names` and `text_features`, the `TextFeatures`
-    that made X out of texts; each is None where there are none. X and Y take `n_bytes`.
+    that made X out of texts; each is None where there are none. X and Y take `n_bytes`. `source` is
+    the file that they were made from.
     """
 
     path: Path
@@ -88,6 +92,7 @@ class Shards:
     n_labels: int
     files: dict[str, dict[str, int]]
     shards: tuple[Shard, ...]
+    source: Source
     _whole: set[int] = field(default_factory=set)  # shards whose checksums were found right
 
     @property
@@ -146,7 +151,8 @@ class Shards:
             yield coming.result()
 
     def _named(self, X: Features, Y: csr_array) -> Dataset:
-        return Dataset(Y, X, label_names=self.label_names, feature_names=self.feature_names)
+        names = {"label_names": self.label_names, "feature_names": self.feature_names}
+        return Dataset(Y, X, **names, source=self.source)
 
     def _load(self, number: int) -> tuple[Matrix, csr_array]:
         """Map a shard and touch all of it, so that it is in memory when it is needed.
@@ -215,7 +221,7 @@ class ShardedRows(StreamedRows):
     def known(self) -> Known:  # type: ignore[override]
         """Return what the shards know beside their rows; it is read when it is first asked for."""
         names, features = self.shards.label_names, self.shards.text_features
-        return Known(label_names=names, text_features=features)
+        return Known(label_names=names, text_features=features, source=self.shards.source)
 
     def blocks(self) -> Iterator[Block]:
         return self.blocks_between(0, len(self.shards.shards))
@@ -267,7 +273,8 @@ def from_manifest(path: Path, manifest: dict[str, Any]) -> Shards:
         if found != size:
             raise DataError(f"is damaged: found {found} bytes, expected {size}", path=path / name)
     columns = (manifest["n_features"], manifest["n_labels"])
-    return Shards(path, manifest["n_rows"], *columns, manifest["files"], shards)
+    source = unpack(Source, manifest["source"], "source", {}, {}, StoredCheck())
+    return Shards(path, manifest["n_rows"], *columns, manifest["files"], shards, source)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

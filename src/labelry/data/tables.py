@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from labelry.data.dataset import Dataset
 from labelry.data.parquet import read_parquet, write_parquet
 from labelry.data.streams import open_input, open_output, read_line
 from labelry.errors import DataError
+from labelry.storage.about import Source
 
 TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -52,7 +54,14 @@ LABEL_WORD = re.compile(rf"(?<![^{_SPACE}]){_PREFIX}([^{_SPACE}]*)(?:[{_SPACE}]|
 _encode_json = json.JSONEncoder(ensure_ascii=False).encode
 
 Row = tuple[str, list[str]]  # text and labels
-Texts = tuple[list[str], list[list[str]]]  # texts, and the labels of each
+
+
+class Texts(NamedTuple):
+    """A block of rows, and how they were read."""
+
+    texts: list[str]
+    labels: list[list[str]]  # of each text
+    source: Source
 
 
 def read_table_blocks(
@@ -61,8 +70,9 @@ def read_table_blocks(
     *,
     text_column: str | None = None,
     label_column: str | None = None,
-    label_separator: str | None = "|",
+    label_separator: str | None = "auto",
     label_role: str = "label",
+    like: Source | None = None,
     block_rows: int = BLOCK_ROWS,
 ) -> Iterator[Texts]:
     """Read texts and label names, `block_rows` rows at a time and in constant memory.
@@ -81,17 +91,25 @@ def read_table_blocks(
         By default the first of "labels", "tags", "label", "categories", "category" there is.
         The empty string reads texts without labels.
     label_separator
-        Stands between the labels in a cell of CSV or TSV. None: a cell is one label.
+        Stands between the labels in a cell of CSV or TSV: "|" if it is "auto". None: a cell is one
+        label.
     label_role : str
         What errors call the column of the labels.
+    like : Source, optional
+        Another file for the same model: its columns come before the usual ones, and its separator
+        is that of "auto".
 
     A DataError names the file, the line (Parquet: the row), what was found, what was expected.
     """
     if block_rows < 1:
         raise ValueError(f"block_rows must be at least 1; got {block_rows}")
     _check_columns(format, text_column, label_column, label_separator)
-    text = Column("text", text_column, TEXT_COLUMNS, besides=label_column)
-    labels = Column(label_role, label_column, LABEL_COLUMNS, besides=text_column)
+    like = like or Source()
+    of_labels = filter(None, [like.label_column])
+    text = Column("text", text_column, (*like.text_columns, *TEXT_COLUMNS), label_column)
+    labels = Column(label_role, label_column, (*of_labels, *LABEL_COLUMNS), text_column)
+    if label_separator == "auto":
+        label_separator = like.label_separator if like.format in DELIMITERS else "|"
     if format == "jsonl":
         rows = _jsonl_rows(path, text, labels)
     elif format == "parquet":
@@ -100,7 +118,13 @@ def read_table_blocks(
         rows = _fasttext_rows(path)
     else:
         rows = _csv_rows(path, DELIMITERS[format], text, labels, label_separator)
-    return _blocks(rows, path, block_rows)
+    separator = label_separator if format in DELIMITERS else None
+
+    def source() -> Source:
+        columns = () if text.taken is None else (text.taken,)
+        return Source(Path(path).name, None, format, columns, labels.taken, separator)
+
+    return _blocks(rows, path, block_rows, source)
 
 
 def write_table(
@@ -145,12 +169,14 @@ def write_table(
             stream.write(b"\n")
 
 
-def _blocks(rows: Iterator[Row], path: str | Path, block_rows: int) -> Iterator[Texts]:
+def _blocks(
+    rows: Iterator[Row], path: str | Path, block_rows: int, source: Callable[[], Source]
+) -> Iterator[Texts]:
     """Collect rows into blocks; at least one row must come."""
     none_yet = True
     while block := list(islice(rows, block_rows)):
         none_yet = False
-        yield [text for text, _ in block], [labels for _, labels in block]
+        yield Texts([text for text, _ in block], [labels for _, labels in block], source())
     if none_yet:
         raise DataError("found no rows; expected at least one", path=path)
 

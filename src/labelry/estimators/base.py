@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
+from dataclasses import replace
 from inspect import ismethod
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, get_args, get_type_hints
 
@@ -51,6 +52,7 @@ from labelry.metrics.matching import match
 from labelry.parameters import Settings, param, parameters_of, settings, with_section
 from labelry.ranking.ranker import Embeds, Explains, HasLabelVectors, Ranker, ScoresAll, supports
 from labelry.storage import modelfile
+from labelry.storage.about import About, Card, Source
 from labelry.storage.values import NamedArrays, pack, unpack
 from labelry.tagging.explanation import Explanation, explanation
 from labelry.tagging.new_labels import name_features, with_names
@@ -96,7 +98,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
     ----------
     trained_ : Trained
         All that a fit leaves. Its parts, and those of its fitted value, can be asked for as
-        attributes with an underscore at the end: ``classes_``, ``fitted_``, ``text_features_``.
+        attributes with an underscore at the end: ``classes_``, ``fitted_``, ``text_features_``,
+        ``about_``.
     """
 
     system: ClassVar[str]  # these three are set by `estimator`
@@ -158,8 +161,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
             fitted = type(self).fit_function(rows, settings, rng, **more)
         classes, text_features = given.known.label_names, given.known.text_features
         counts = given.label_counts()
+        about = About(rows=given.n_rows, source=given.known.source or Source())
         self.trained_ = Trained(
-            fitted, np.asarray(classes), form, counts, given.n_rows, text_features, **columns
+            fitted, np.asarray(classes), form, counts, given.n_rows, about, text_features, **columns
         )
         return self
 
@@ -182,6 +186,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
                 rows.n_jobs = resolve_jobs(self.n_jobs)
             return rows, form, {"n_features_in": n_features}
         labels, form = X.labels if isinstance(X, Dataset) else encoded(y)
+        source = X.source if isinstance(X, Dataset) else None
         X = plain_rows("X", X.rows if isinstance(X, Dataset) else X)
         labels, described = with_names(labels, names) if names else (labels, None)
         text_features, label_features = None, None
@@ -198,7 +203,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         if Y.shape[0] != matrix.shape[0]:
             raise ValueError(f"X has {matrix.shape[0]} rows but Y has {Y.shape[0]}")
         classes = np.arange(Y.shape[1]) if labels.classes is None else labels.classes
-        known = Known(classes, label_counts(Y), label_features, text_features=text_features)
+        known = Known(
+            classes, label_counts(Y), label_features, text_features=text_features, source=source
+        )
         return Rows(matrix, Y, n_jobs=self.n_jobs, known=known), form, columns
 
     def _learn_texts(self, texts: Any, names: NDArray[Any] | None) -> tuple[TextFeatures, Matrix]:
@@ -378,6 +385,18 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
 
     # ---- saving --------------------------------------------------------------------------------
 
+    def set_card(
+        self, title: str = "", description: str = "", examples: tuple[str, ...] = ()
+    ) -> Self:
+        """Give the model a card: what the page of a server says of it, and documents to try there.
+
+        It is saved with the model, as ``about_.card``.
+        """
+        trained = self._trained()
+        about = replace(trained.about, card=Card(title, description, examples))
+        self.trained_ = replace(trained, about=about)
+        return self
+
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the model to a directory; `force` replaces a model that is there."""
         arrays = NamedArrays()
@@ -393,6 +412,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
             state=state,
             arrays=arrays,
             label_names=label_names,
+            about=self.about_,
             force=force,
         )
 

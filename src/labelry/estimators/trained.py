@@ -15,6 +15,7 @@ from labelry.checks import StoredCheck
 from labelry.data.labels import label_counts
 from labelry.data.text import TextFeatures
 from labelry.ranking.ranker import Ranker
+from labelry.storage.about import About
 from labelry.storage.modelfile import ModelFile
 from labelry.storage.values import NamedArrays, pack, text_array, unpack
 
@@ -44,6 +45,8 @@ class Trained:
         Names of the columns of a data frame.
     names : array (n_labels,) of str, or None
         Name or description of each label, "" where it has none.
+    about : About
+        When and from what it was trained, and its card.
     """
 
     fitted: Ranker
@@ -51,6 +54,7 @@ class Trained:
     form: Form
     label_counts: Annotated[I32, "n_labels"]
     n_rows: int
+    about: About
     text_features: TextFeatures | None = None
     n_features_in: int | None = None
     feature_names_in: Annotated[NDArray[np.object_], "n_features"] | None = None
@@ -103,7 +107,7 @@ class Trained:
         state = {
             name: pack(value, name, arrays)
             for name, value in vars(self).items()
-            if name != "classes"
+            if name not in ("classes", "about")
         }
         text = self.classes.dtype.kind in "OU"
         state["classes_dtype"] = "O" if self.classes.dtype == object else self.classes.dtype.str
@@ -115,7 +119,7 @@ def read_trained(fitted: Any, file: ModelFile, check: StoredCheck) -> Trained:
     state = dict(file.state)
     classes = _classes(file.label_names, state.pop("classes_dtype"))
     hints = get_type_hints(Trained, include_extras=True) | {"fitted": fitted}
-    del hints["classes"]
+    del hints["classes"], hints["about"]
     if set(state) != set(hints):
         raise ValueError(f"it must hold {', '.join(hints)}")
     sizes = {"n_labels": len(classes)}
@@ -131,6 +135,7 @@ def read_trained(fitted: Any, file: ModelFile, check: StoredCheck) -> Trained:
         classes=classes,
         text_features=text_features,
         n_features_in=n_features_in,
+        about=file.about,
         **{name: part(name) for name in list(hints)},
     )
 

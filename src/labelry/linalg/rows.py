@@ -82,6 +82,7 @@ class Known:
     label_features: Matrix | None = None
     groups: Parts | None = None  # group of each row: rows of a group are held out together
     text_features: Any = None  # the `TextFeatures` that X was made with
+    source: Any = None  # the file that the rows were read from, and how (`storage.about`)
 
 
 class Rows:

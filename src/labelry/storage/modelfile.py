@@ -5,6 +5,8 @@
                           checksums, size and checksum of the other files, its own checksum
 ``state.json``            other plain data of the estimator (may be large: a vocabulary)
 ``labels.json``           the label names; absent if a label is just its column number
+``about.json``            when and from what it was trained, how the file was read, and its card
+                          (`labelry.storage.about`), with a checksum of its own
 ``arrays.safetensors``    the arrays, memory-mapped when loaded
 ``training.json``         time and memory of the phases of the training; only if they were
                           recorded (`labelry.progress.recorded`), and no part of the model
@@ -12,9 +14,9 @@
 
 Checksums are CRC-32, which finds accidental damage at several GB/s; they are no protection
 against someone who changes a model on purpose. ``model.json`` must be, byte for byte, what
-`save` writes for its content, so that even a changed space is found. No time or host is in
-these files: the same model gives the same bytes. Times are in ``training.json``, which `load` does
-not read.
+`save` writes for its content, so that even a changed space is found. The same model gives the same
+bytes, but for ``about.json``, which holds the date (set SOURCE_DATE_EPOCH to fix it), and
+``training.json``, which `load` does not read.
 
 `labelry.storage.replacing` says how a save survives a crash. Saving needs a POSIX system; loading
 does not.
@@ -42,6 +44,7 @@ from labelry._version import __version__
 from labelry.errors import ModelError
 from labelry.linalg import parallel
 from labelry.progress import current_record
+from labelry.storage.about import ABOUT, About, read_about
 from labelry.storage.replacing import (
     backup_path,
     put_in_place,
@@ -90,6 +93,7 @@ class ModelFile:
         kernels would then be compiled a second time.)
     version : str
         The labelry version that saved the model.
+    about : About
     size_bytes : int
         Size of all files together.
     verified : bool
@@ -102,6 +106,7 @@ class ModelFile:
     label_names: list[str] | list[int] | None
     arrays: dict[str, NDArray[Any]]
     version: str
+    about: About
     size_bytes: int
     path: Path
     verified: bool = True
@@ -115,6 +120,7 @@ def save(
     state: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
     label_names: Sequence[str] | Sequence[int] | NDArray[Any] | None,
+    about: About | None = None,
     force: bool = False,
 ) -> None:
     """Write a model directory, whole or not at all; missing parent directories are made.
@@ -127,6 +133,8 @@ def save(
         Plain JSON data: None, bool, int, finite float, str, lists, and dicts with str keys.
     arrays : mapping of str to ndarray
         Of any bool, int, uint or float dtype up to 64 bits, and any shape.
+    about : About
+        If not given: it was trained now, and from no file.
     force : bool
         Replace an existing labelry model (or an empty directory). Any other file or directory at
         the path is never touched.
@@ -166,6 +174,7 @@ def save(
         with staged(target, check) as staging:
             if (record := current_record()) is not None:
                 write_synced(staging / TRAINING, encode_json(record.as_dict(), TRAINING))
+            write_synced(staging / ABOUT, (about or About()).encoded())
             _write_files(staging, header, contents, stored)
             put_in_place(staging, target, check)
     except (OSError, SafetensorError, UnicodeEncodeError) as error:
@@ -197,6 +206,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> ModelFile:
             label_names=_read_json(directory, LABELS, header) if named else None,
             arrays=arrays,
             version=header["labelry_version"],
+            about=read_about(directory),
             size_bytes=size,
             path=directory,
             verified=verify,
@@ -209,15 +219,17 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return a description of a model, without reading its arrays, state or label names.
 
     The files must exist in full length; their content is not checked (`load` does that). The entry
-    "training" holds the result of `read_training` if there is a record, or ``{"damaged": why}``.
+    "about" holds an `About` as plain data; "training" the result of `read_training` if there is a
+    record, or ``{"damaged": why}``.
     """
-    header, size = read_stable(path, _read_header)
+    (header, size), about = read_stable(path, lambda d: (_read_header(d), read_about(d)))
     arrays = {
         name: {"dtype": entry["dtype"], "shape": entry["shape"], "bytes": _array_bytes(entry)}
         for name, entry in header["arrays"].items()
     }
     top = ("format", "format_version", "labelry_version", "system", "parameters", "n_labels")
     found = {key: header[key] for key in top} | {"arrays": arrays, "size_bytes": size}
+    found["about"] = about.as_dict()
     try:
         record = read_training(path)
     except ModelError as error:
@@ -338,7 +350,8 @@ def _read_header(directory: Path) -> tuple[dict[str, Any], int]:
         raise ModelError(f"{file} is damaged: {problem}")
     sizes = {name: header["files"][name]["bytes"] for name in header["files"]}
     _check_sizes(directory, sizes)
-    return header, file.stat().st_size + sum(sizes.values())
+    own = file.stat().st_size + _size_in(directory, ABOUT)
+    return header, own + sum(sizes.values())
 
 
 def _find_problem(header: dict[str, Any]) -> str | None:
@@ -395,15 +408,19 @@ def _array_bytes(entry: dict[str, Any]) -> int:
 
 def _check_sizes(directory: Path, sizes: dict[str, int]) -> None:
     for name, expected in sizes.items():
-        try:
-            found = plain_size(directory / name)
-        except FileNotFoundError as error:
-            raise ModelError(f"{directory} is damaged: {name} is missing") from error
+        found = _size_in(directory, name)
         if found != expected:
             how = "truncated" if found < expected else "damaged"
             raise ModelError(
                 f"{directory / name} is {how}: it has {found} bytes, expected {expected}"
             )
+
+
+def _size_in(directory: Path, name: str) -> int:
+    try:
+        return plain_size(directory / name)
+    except FileNotFoundError as error:
+        raise ModelError(f"{directory} is damaged: {name} is missing") from error
 
 
 def _read_json(directory: Path, name: str, header: dict[str, Any]) -> Any:
@@ -474,6 +491,6 @@ def _check_free(target: Path, force: bool) -> None:
             header = decode_json((target / MODEL).read_bytes(), target / MODEL)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelError(f"{target} is not a labelry model and is not replaced: remove it first")
-    foreign = sorted(names - {MODEL, STATE, LABELS, ARRAYS, TRAINING})
+    foreign = sorted(names - {MODEL, STATE, LABELS, ARRAYS, ABOUT, TRAINING})
     if foreign:
         raise ModelError(f"{target} is not replaced: it also holds {', '.join(foreign)}")

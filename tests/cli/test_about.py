@@ -1,0 +1,80 @@
+"""The card of a model, and what its files are read by, on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from labelry.cli.app import app
+
+ROWS = "note,codes\nknee pain,knee;pain\narm pain,arm;pain\nknee swollen,knee\narm broken,arm\n"
+READ = ("--text-column", "note", "--label-column", "codes", "--label-separator", ";")
+
+
+def labelry(*arguments: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> list[object]:
+    (tmp_path / "train.csv").write_text(ROWS)
+    model = tmp_path / "m.labelry"
+    options = (*READ, "--quality", "fast", "--jobs", 1, "-q")
+    return ["train", tmp_path / "train.csv", "--out", model, *options]
+
+
+def test_the_card_is_kept_and_shown(train: list[object], tmp_path: Path) -> None:
+    (tmp_path / "card.toml").write_text('title = "Old"\nexamples = ["one"]\ndescription = "Notes"')
+    (tmp_path / "examples.txt").write_text("knee pain\n\narm pain\n")
+    flags = ("--card", tmp_path / "card.toml", "--title", "Bones")
+    labelry(*train, *flags, "--examples", tmp_path / "examples.txt", "--examples", "my knee")
+    about = json.loads(labelry("inspect", tmp_path / "m.labelry", "--json").stdout)["about"]
+    assert about["card"] == {
+        "title": "Bones",
+        "description": "Notes",
+        "examples": ["knee pain", "arm pain", "my knee"],
+    }
+    assert about["rows"] == 4
+    shown = labelry("inspect", tmp_path / "m.labelry").stdout
+    for part in ("Bones", "my knee", "train.csv, csv, sha256", "codes", ";", about["trained"]):
+        assert part in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("titel = 'x'", "has titel; expected title, description, examples"),
+        ("title", "is not TOML"),
+        ("title = 3", "title must be a text, got 3"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_card_that_is_none(
+    train: list[object], tmp_path: Path, content: str | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "card.toml").write_text(content)
+    done = labelry(*train, "--card", tmp_path / "card.toml", code=2)
+    assert message in " ".join(done.output.replace("│", " ").split())
+    assert not (tmp_path / "m.labelry").exists()
+
+
+def test_other_files_are_read_as_the_training_file(train: list[object], tmp_path: Path) -> None:
+    labelry(*train)
+    model, test = tmp_path / "m.labelry", tmp_path / "train.csv"
+    found = json.loads(labelry("evaluate", model, test, "--json", "-q").stdout)
+    assert found["rows"] == 4
+    assert found["P@1"] == 100
+    lines = labelry("predict", model, test, "-k", 1, "-q").stdout.splitlines()
+    assert len(lines) == 4
+    found = json.loads(labelry("explain", model, test, "--row", 1, "-k", 1, "--json").stdout)
+    assert found["explanations"][0]["label"] in ("arm", "pain")
+    (tmp_path / "other.csv").write_text("note,labels\nknee pain,knee|pain\n")
+    flags = ("--label-column", "labels", "--label-separator", "|", "--json", "-q")
+    found = json.loads(labelry("evaluate", model, tmp_path / "other.csv", *flags).stdout)
+    assert found["R@3"] == 100
