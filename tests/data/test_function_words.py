@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from labelry.data.function_words import FUNCTION_WORDS, is_function_word
+import pytest
+
+from labelry.data.function_words import FUNCTION_WORDS, added_up, without_function_words
 
 
-def test_sequences_count_if_all_of_their_words_do() -> None:
-    assert is_function_word("because of the")
-    assert not is_function_word("because of fire")
-    assert not is_function_word("")
-    assert not is_function_word(7)  # a column
+def test_words_around_a_subject_are_left_out() -> None:
+    assert without_function_words("because of the fire of") == "fire"
+    assert without_function_words("because of the") is None
+    assert without_function_words("fracture of knee") == "fracture of knee"
+
+
+def test_values_of_the_same_words_are_added_up() -> None:
+    listed = [("pain", 1.0), ("knee", -0.5), ("pain in", -0.25), ("of", 9.0), ("the knee", 0.7)]
+    supporting, opposing = added_up([*listed, (7, -3.0)])
+    assert supporting == [("pain", 0.75), ("knee", pytest.approx(0.2))]
+    assert opposing == [(7, -3.0)]
 
 
 def test_the_list_holds_words_as_they_are_found_in_texts() -> None:

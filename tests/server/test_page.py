@@ -158,14 +158,14 @@ def _serious(message: str) -> bool:
     return not message.startswith("Failed to load resource: the server responded with")
 
 
-def _tags(page: Any) -> list[str]:
-    return page.locator("#tags b").all_inner_texts()
+def _labels(page: Any) -> list[str]:
+    return page.locator("#labels b").all_inner_texts()
 
 
 def _write(page: Any, text: str, first: str) -> None:
     page.fill("#text", text)
     page.wait_for_function(
-        "name => document.querySelector('#tags b')?.textContent === name", arg=first
+        "name => document.querySelector('#labels b')?.textContent === name", arg=first
     )
 
 
@@ -182,16 +182,16 @@ def _painted(page: Any) -> str:
     )
 
 
-def test_tags_and_their_words_appear_as_one_types(open_page: Callable[..., Any]) -> None:
+def test_labels_and_their_words_appear_as_one_types(open_page: Callable[..., Any]) -> None:
     page = open_page()
     page.wait_for_selector("#main:not([hidden])")
-    assert "10 labels" in page.inner_text("#model")
+    assert "10 labels" in page.inner_text("#facts")
     page.locator("#text").press_sequentially("A cat purrs", delay=10)
     page.wait_for_selector(".why .for")
-    assert _tags(page)[0] == "cat"
-    assert len(_tags(page)) == 5
-    assert page.inner_text(".tag .title") == "Felis catus"
-    assert page.inner_text(".tag .score").endswith("%")
+    assert _labels(page)[0] == "cat"
+    assert len(_labels(page)) == 5
+    assert page.inner_text(".label .description") == "Felis catus"
+    assert page.inner_text(".label .score").endswith("%")
     assert "purrs" in page.inner_text(".why .for")
     marks = page.locator("#marks mark").all_text_contents()
     assert "purrs" in marks
@@ -199,12 +199,12 @@ def test_tags_and_their_words_appear_as_one_types(open_page: Callable[..., Any])
     assert page.locator("#marks").text_content() == "A cat purrs\n"
     assert page.evaluate("marks.clientWidth === text.clientWidth")
     page.select_option("#k", "3")
-    page.wait_for_function("() => document.querySelectorAll('#tags li').length === 3")
+    page.wait_for_function("() => document.querySelectorAll('#labels li').length === 3")
     page.locator("#threshold").fill("95")
-    assert len(_tags(page)) < 3
+    assert len(_labels(page)) < 3
     page.click("#clear")
-    page.wait_for_function("() => document.querySelectorAll('#tags li').length === 0")
-    assert page.inner_text("#tags-empty") == "Nothing yet."
+    page.wait_for_function("() => document.querySelectorAll('#labels li').length === 0")
+    assert page.inner_text("#labels-empty") == "The labels of your document appear here."
 
 
 def test_an_answer_that_comes_late_is_dropped(open_page: Callable[..., Any]) -> None:
@@ -224,19 +224,19 @@ def test_an_answer_that_comes_late_is_dropped(open_page: Callable[..., Any]) -> 
     _write(page, "dog barks", "dog")
     held[0].continue_()
     _painted(page)
-    assert _tags(page)[0] == "dog"
+    assert _labels(page)[0] == "dog"
 
 
-def test_a_tag_opens_its_label(open_page: Callable[..., Any], tagger_path: Path) -> None:
+def test_a_label_opens(open_page: Callable[..., Any], tagger_path: Path) -> None:
     page = open_page()
     _write(page, "dog barks at a bone", "dog")
-    page.click(".tag >> nth=0")
+    page.click(".label >> nth=0")
     page.wait_for_selector("#panel-words:not([hidden])")
     assert page.inner_text("#panel-title") == "dog"
-    assert page.inner_text("#panel-name") == TITLES["dog"]
+    assert page.inner_text("#panel-description") == TITLES["dog"]
     model = labelry.load(tagger_path)
     rows = model.label_counts_[model.classes_.tolist().index("dog")]
-    assert f"On {rows} training texts" in page.inner_text("#panel-rows")
+    assert f"On {rows} training documents" in page.inner_text("#panel-rows")
     assert set(page.locator("#panel-for li").all_inner_texts()) & {"dog", "barks", "bone"}
     similar = page.locator("#panel-similar b")
     assert similar.count() > 0
@@ -247,14 +247,86 @@ def test_a_tag_opens_its_label(open_page: Callable[..., Any], tagger_path: Path)
     assert page.locator("#panel").is_hidden()
 
 
+CARD = {
+    "title": "Animals <b onclick=window.harmed=5>in</b> sentences",
+    "description": "Finds the animals in a sentence.\n<svg onload=window.harmed=6>",
+    "examples": ["a cat purrs", "dog barks", "hen clucks <img src=x onerror=window.harmed=7>"],
+    "trained_at": "2026-11-19T12:00:00+00:00",
+}
+
+
+def test_the_first_screen_invites(open_page: Callable[..., Any], tagger_path: Path) -> None:
+    def carded(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(json=answer.json() | CARD)
+
+    page = open_page()
+    page.route("**/v1/model", carded)
+    page.reload()
+    page.wait_for_selector("#main:not([hidden])")
+    assert page.inner_text("h1") == CARD["title"]
+    assert page.inner_text("#description") == CARD["description"]
+    assert "10 labels, learnt from 200 documents on 19 November 2026." in page.inner_text("#facts")
+    counts = labelry.load(tagger_path).label_counts_
+    rows = page.locator("#frequent .quiet").all_inner_texts()
+    assert [int(n) for n in rows] == sorted(counts, reverse=True)
+    assert page.locator(".example").all_inner_texts() == CARD["examples"]
+    page.click(".example >> nth=0")
+    page.wait_for_selector(".why .for")
+    assert _labels(page)[0] == "cat"
+    assert page.locator("#frequent").is_hidden()
+    assert page.locator("#description svg, h1 b, .example img").count() == 0
+
+
+def test_labels_below_the_threshold_are_faded_and_not_copied(open_page: Callable[..., Any]) -> None:
+    page = open_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    _write(page, "cat purrs whiskers, dog barks bone", "cat")
+    scores = page.evaluate(
+        "fetch('/v1/predict', {method: 'POST', headers: {'content-type': 'application/json'},"
+        " body: JSON.stringify({text: document.getElementById('text').value})})"
+        ".then((a) => a.json()).then((a) => a.predictions[0])"
+    )
+    threshold = page.evaluate("fetch('/v1/model').then((a) => a.json()).then((m) => m.threshold)")
+    strong = [label["label"] for label in scores if label["score"] >= threshold]
+    assert 0 < len(strong) < 5
+    assert page.locator("#labels li.faint").count() == 5 - len(strong)
+    assert "below" in page.inner_text("#faint-note")
+    page.click("#copy")
+    page.wait_for_function("() => document.getElementById('copy').textContent === 'Copied'")
+    assert page.evaluate("navigator.clipboard.readText()").splitlines() == strong
+    page.evaluate("delete Navigator.prototype.clipboard")  # as on a page without https
+    page.fill("#text", "bee buzzes honey")
+    page.wait_for_function("() => document.querySelector('#labels b').textContent === 'bee'")
+    page.click("#copy")
+    page.wait_for_function("() => document.getElementById('copy').textContent === 'Copied'")
+
+
+@pytest.mark.parametrize("label", ["dog", IMAGE])
+def test_a_label_has_a_link(open_page: Callable[..., Any], label: str) -> None:
+    page = open_page()
+    _write(page, ANIMALS[label], label)
+    page.click(".label >> nth=0")
+    link = page.url
+    page.keyboard.press("Escape")
+    assert "#" not in page.url
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_selector("#panel:not([hidden])")
+    assert page.inner_text("#panel-title") == label
+    page.goto(f"{link.partition('#')[0]}#label=no+such")
+    page.wait_for_selector("#trouble:not([hidden])")
+    assert "no label “no such”" in page.inner_text("#trouble")
+
+
 def test_names_and_texts_are_never_markup(open_page: Callable[..., Any]) -> None:
     page = open_page()
     text = f"{IMAGE} {SCRIPT} owl hoots night"
     _write(page, text, IMAGE)
-    assert page.inner_text(".tag .title") == TITLES[IMAGE]
+    assert page.inner_text(".label .description") == TITLES[IMAGE]
     page.wait_for_selector("#marks mark")
     assert page.locator("#marks").text_content() == f"{text}\n"
-    page.click(".tag >> nth=0")
+    page.click(".label >> nth=0")
     page.wait_for_selector("#panel-neighbours:not([hidden])")
     assert page.inner_text("#panel-title") == IMAGE
     page.keyboard.press("Escape")
@@ -290,12 +362,12 @@ def test_keyboard_alone(open_page: Callable[..., Any]) -> None:
                 return
         raise AssertionError(f"Tab never reaches {selector}")
 
-    reach(".tag")
+    reach(".label")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
     assert page.inner_text("#panel-title") == "horse"
     page.keyboard.press("Escape")
-    assert page.evaluate("document.activeElement.matches('.tag')")
+    assert page.evaluate("document.activeElement.matches('.label')")
     reach("#map")
     pictures = [_painted(page)]
     for key in ("ArrowLeft", "ArrowUp", "+", "+", "-", "0"):
@@ -317,7 +389,7 @@ def test_on_a_phone(open_page: Callable[..., Any]) -> None:
     _write(page, "duck quacks in the pond", "duck")
     _map_ready(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
-    page.tap(".tag >> nth=0")
+    page.tap(".label >> nth=0")
     page.wait_for_selector("#panel-words:not([hidden])")
     box = page.locator("#panel").bounding_box()
     assert box["width"] == 360
@@ -366,29 +438,30 @@ def test_colours_can_be_read(open_page: Callable[..., Any], scheme: str) -> None
     page = open_page(color_scheme=scheme)
     _write(page, "pig grunts in mud", "pig")
     page.wait_for_selector(".why .for")
-    page.click(".tag >> nth=0")
+    page.click(".label >> nth=0")
     page.wait_for_selector("#panel-words:not([hidden])")
-    selectors = ["body", ".quiet", ".tag b", ".title", ".why .for", "header a", "#start", "#text",
-                 "#panel-rows", "#panel-for li", "#panel-for li.strong"]  # fmt: skip
+    selectors = ["body", ".quiet", ".label b", ".description", ".why .for", "header a", "#start",
+                 "#text", ".faint .score", "#panel-rows", "#panel-for li",
+                 "#panel-for li.strong"]  # fmt: skip
     ratios = page.evaluate(CONTRAST, selectors)
     assert min(ratios) >= 4.5, dict(zip(selectors, ratios, strict=True))
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (max(map(int, paper[4:-1].split(","))) < 60) == (scheme == "dark")
 
 
-def _tag_file(page: Any, name: str, content: bytes, result: str = "csv") -> str:
-    """Tag a file and give what is offered for download."""
+def _label_file(page: Any, name: str, content: bytes, result: str = "csv") -> str:
+    """Label a file and give what is offered for download."""
     page.select_option("#format", result)
     page.set_input_files("#file", {"name": name, "mimeType": "text/plain", "buffer": content})
     page.click("#start")
     page.wait_for_selector("#download:not([hidden])")
     with page.expect_download() as download:
         page.click("#download")
-    assert download.value.suggested_filename == f"{Path(name).stem}-tags.{result}"
+    assert download.value.suggested_filename == f"{Path(name).stem}-labels.{result}"
     return Path(download.value.path()).read_text(encoding="utf-8-sig")
 
 
-def test_files_are_tagged_in_batches(
+def test_files_are_labelled_in_batches(
     open_page: Callable[..., Any], address_of: Callable[..., str]
 ) -> None:
     page = open_page(address_of(max_batch=64))
@@ -400,17 +473,17 @@ def test_files_are_tagged_in_batches(
     page.wait_for_selector("#main:not([hidden])")
     texts = [f'{ANIMALS["hen"]}, "number" {i}' for i in range(150)]
     quoted = "".join('{},"{}"\r\n'.format(i, t.replace('"', '""')) for i, t in enumerate(texts))
-    found = _tag_file(page, "many.csv", f"id,Text\r\n{quoted}".encode()).splitlines()
+    found = _label_file(page, "many.csv", f"id,Text\r\n{quoted}".encode()).splitlines()
     assert sizes == [64, 64, 22]
-    assert found[0].startswith("text,label 1,title 1,score 1,label 2")
+    assert found[0].startswith("text,label 1,description 1,score 1,label 2")
     assert len(found) == 151
     assert found[1].startswith('"hen clucks egg, ""number"" 0",hen,,')
     lines = b"cat purrs\n\nowl hoots"
-    records = [json.loads(r) for r in _tag_file(page, "a.txt", lines, "jsonl").splitlines()]
+    records = [json.loads(r) for r in _label_file(page, "a.txt", lines, "jsonl").splitlines()]
     assert [r["text"] for r in records] == ["cat purrs", "", "owl hoots"]
     assert [records[0]["labels"][0], records[2]["labels"][0]] == ["cat", IMAGE]
     rows = b'{"text": "=1+1 dog barks"}\n\n{"text": "bee\\nbuzzes"}\n'
-    assert _tag_file(page, "b.jsonl", rows).splitlines()[1].startswith("'=1+1 dog barks,dog,")
+    assert _label_file(page, "b.jsonl", rows).splitlines()[1].startswith("'=1+1 dog barks,dog,")
 
 
 @pytest.mark.parametrize(
@@ -418,13 +491,13 @@ def test_files_are_tagged_in_batches(
     [
         ("a.pdf", b"%PDF", "The name must end in .txt, .jsonl or .csv."),
         ("a.txt", b"\xff\xfe\x00", "The file is not UTF-8 text."),
-        ("a.txt", b"", "The file has no texts."),
+        ("a.txt", b"", "The file has no documents."),
         ("a.jsonl", b'{"text": "a"}\n{"text"', "Line 2 is not JSON."),
         ("a.jsonl", b'{"body": "a"}', 'Line 1 has no field "text".'),
         ("a.csv", b"id,body\n1,a\n", 'The first line names no column "text"; it has: id, body.'),
         ("a.csv", b'id,text\n1,"a\nb"\n2\n', "Line 4 has 1 columns, the first line 2."),
         ("a.csv", b'text\n"a', "Line 2: a quote that does not end, or text after a quoted cell."),
-        ("a.txt", b"a" * 1_100_000, "Text 1 is longer than the 1,047,576 bytes"),
+        ("a.txt", b"a" * 1_100_000, "Document 1 is longer than the 1,047,576 bytes"),
     ],
 )
 def test_bad_files_are_told(
@@ -443,6 +516,10 @@ def test_the_key_is_asked_for_once(
     open_page: Callable[..., Any], address_of: Callable[..., str]
 ) -> None:
     page = open_page(address_of(api_key="open sesame"))
+    refused: list[str] = []
+    page.on("response", lambda answer: _note_if(refused, answer.status == 401, answer.url))
+    page.wait_for_selector("#key-form:not([hidden])")
+    assert not refused  # Chromium would write it in red
     page.fill("#key", "wrong")
     page.keyboard.press("Enter")
     page.wait_for_selector("#trouble:not([hidden])")
@@ -461,7 +538,7 @@ def test_a_model_of_features_has_no_page_but_says_so(
     X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
     labelry.OneVsRest(n_jobs=1).fit(X, np.argmax(X, axis=1)).save(tmp_path / "features")
     page = open_page(address_of(tmp_path / "features"))
-    assert "labels rows of features" in page.inner_text("h2")
+    assert "labels rows of features" in page.inner_text("h1")
     page.click("text=description of the API")
     assert page.inner_text("h1") == "labelry API"
 
@@ -473,7 +550,7 @@ def test_predicted_labels_light_up_and_points_can_be_asked(open_page: Callable[.
     _write(page, "cat purrs", "cat")
     lit = _painted(page)
     assert lit != dim
-    page.click(".tag >> nth=0")
+    page.click(".label >> nth=0")
     page.click("#panel-show")  # cat is in the middle now
     _painted(page)
     page.keyboard.press("Escape")
@@ -498,12 +575,12 @@ def test_a_model_that_can_only_rank(
     model.fit([*ANIMALS.values()] * 5, [[label] for label in ANIMALS] * 5).save(tmp_path / "plain")
     page = open_page(address_of(tmp_path / "plain"))
     _write(page, "bee buzzes honey", "bee")
-    assert "%" not in page.inner_text(".tag .score")
+    assert "%" not in page.inner_text(".label .score")
     assert page.locator("#threshold").is_hidden()
     assert page.locator("#map-section").is_hidden()
-    page.click(".tag >> nth=0")
+    page.click(".label >> nth=0")
     page.wait_for_function("() => document.getElementById('panel-rows').textContent")
-    assert page.inner_text("#panel-rows") == "On 5 training texts (10.0 %)"
+    assert page.inner_text("#panel-rows") == "On 5 training documents (10.0 %)"
     for part in ("#panel-words", "#panel-neighbours", "#panel-show"):
         assert page.locator(part).is_hidden()
 
@@ -522,7 +599,7 @@ def test_a_model_that_is_replaced(
     )
     _write(page, "a rose", "rose")
     page.wait_for_function(
-        "() => document.getElementById('model').textContent.includes('2 labels')"
+        "() => document.getElementById('facts').textContent.includes('2 labels')"
     )
     _map_ready(page)
     assert page.get_attribute("#map", "aria-label") == "Map of 2 labels"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+_Listed: TypeAlias = list[tuple[Any, float]]
 
 # scikit-learn's list has these, but they can be what a document is about.
 _CONTENT = {
@@ -18,12 +22,34 @@ _PARTS = {"don", "ll", "s", "t", "ve"}
 FUNCTION_WORDS = (ENGLISH_STOP_WORDS - _CONTENT) | _PARTS
 
 
-def is_function_word(feature: Any) -> bool:
-    """Return whether a feature is a word, or a sequence of words, of function words only.
+def without_function_words(feature: Any) -> Any:
+    """Return a sequence of words without the function words around it; None if nothing is left.
+
+    A last word of one letter stays, as in "hepatitis a". What is not text comes back as it is.
 
     Examples
     --------
-    >>> [is_function_word(feature) for feature in ("of", "of the", "of knee", "knee", 3)]
-    [True, True, False, False, False]
+    >>> [without_function_words(feature) for feature in ("pain in", "in the", "vitamin a", 3)]
+    ['pain', None, 'vitamin a', 3]
     """
-    return isinstance(feature, str) and all(part in FUNCTION_WORDS for part in feature.split(" "))
+    if not isinstance(feature, str):
+        return feature
+    words = feature.split(" ")
+    while words and words[0] in FUNCTION_WORDS:
+        del words[0]
+    while words and words[-1] in FUNCTION_WORDS and len(words[-1]) > 1:
+        del words[-1]
+    return " ".join(words) if words else None
+
+
+def added_up(listed: Iterable[tuple[Any, float]]) -> tuple[_Listed, _Listed]:
+    """Return features without function words, what they add summed: those above 0, those below.
+
+    The strongest come first.
+    """
+    sums: Counter[Any] = Counter()
+    for feature, value in listed:
+        if (word := without_function_words(feature)) is not None:
+            sums[word] += value
+    order = sorted(sums.items(), key=lambda item: -abs(item[1]))
+    return [item for item in order if item[1] > 0], [item for item in order if item[1] < 0]

@@ -24,7 +24,7 @@ from labelry.server.holder import Holder
 from labelry.server.metrics import Metrics
 from labelry.server.page_routes import docs_page, page_routes, tagged
 from labelry.server.problems import AsciiJSON, Problem
-from labelry.server.questions import question_of, read_json
+from labelry.server.questions import count_rows, question_of, read_json
 from labelry.server.served import Served
 from labelry.server.settings import ServerSettings
 
@@ -183,7 +183,10 @@ class Service:
 
     async def ready(self) -> Response:
         """Answer 200 while a model answers, also an old one because a newer one is broken."""
-        return AsciiJSON({"status": "ready", "model": self.holder.current.fingerprint})
+        known = {"model": self.holder.current.fingerprint}
+        return AsciiJSON(
+            {"status": "ready", "needs_key": self.settings.api_key is not None} | known
+        )
 
     async def figures(self) -> Response:
         """Return the metrics for Prometheus."""
@@ -200,6 +203,7 @@ class Service:
         async with self._large:
             start = time.perf_counter()
             try:
+                count_rows(body, self.settings.max_batch)
                 return schemas.parse_predict(body)
             finally:
                 await asyncio.sleep(time.perf_counter() - start)

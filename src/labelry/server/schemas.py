@@ -209,6 +209,7 @@ class HealthResponse(BaseModel):
     """The state of the process."""
 
     status: str
+    needs_key: bool | None = Field(None, description="Whether the API asks for a key.")
     model: str | None = Field(None, description="Fingerprint of the model that answers.")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from labelry.data.function_words import is_function_word
+from labelry.data.function_words import added_up
 from labelry.estimators import load
 from labelry.estimators.base import LabelRanker
 from labelry.linalg.matrices import scaled_rows
@@ -30,7 +30,7 @@ _END = "\0"  # the end of a name in the text of `LabelSearch`
 
 _WARM_LABELS = 100_000  # of more, the vectors are computed when somebody asks; not tuned
 
-_FREQUENT = 12  # most frequent labels, which the page shows at first
+_FREQUENT = 10  # most frequent labels, which the page shows at first
 _EXPLAINING = 10  # features for a label, and as many against it
 _SPARE = 20  # features that are asked for beyond those shown, as some are function words
 
@@ -137,16 +137,11 @@ class Served:
         What function words add is part of the rest.
         """
         full = self.model.explain(row, self.labels[label], _EXPLAINING + _SPARE)
-        sides = [
-            _without_function_words(side, _EXPLAINING) for side in (full.supporting, full.opposing)
-        ]
-        listed, shown = (
-            sum(value for side in lists for _, value in side)
-            for lists in ((full.supporting, full.opposing), sides)
-        )
-        found = full._replace(
-            supporting=sides[0], opposing=sides[1], rest=full.rest + listed - shown
-        )
+        listed = [*full.supporting, *full.opposing]
+        supporting, opposing = (side[:_EXPLAINING] for side in added_up(listed))
+        shown = sum(value for _, value in [*supporting, *opposing])
+        rest = full.rest + sum(value for _, value in listed) - shown
+        found = full._replace(supporting=supporting, opposing=opposing, rest=rest)
         return {name: _plain(value) for name, value in found._asdict().items()}
 
     def similar(self, label: int, k: int) -> list[dict[str, Any]]:
@@ -172,13 +167,11 @@ class Served:
         width = self.model.n_features_in_ if features is None else features.n_features_out_
         every = csr_array(np.ones((1, width), dtype=np.float32))
         found = self.model.fitted_.contributions(every, label)
-        sides = zip(("supporting", "opposing"), found.strongest(k + _SPARE), strict=True)
+        strongest = np.concatenate(found.strongest(k + _SPARE))
+        sides = added_up(found.named(strongest, features))
         return {
-            side: [
-                {"word": word, "weight": weight}
-                for word, weight in _without_function_words(found.named(places, features), k)
-            ]
-            for side, places in sides
+            name: [{"word": word, "weight": weight} for word, weight in side[:k]]
+            for name, side in zip(("supporting", "opposing"), sides, strict=True)
         }
 
 
@@ -211,11 +204,6 @@ class LabelSearch:
 
 def _folded(name: str) -> str:
     return name.casefold().replace(_END, " ")
-
-
-def _without_function_words(listed: list[tuple[Any, float]], n: int) -> list[tuple[Any, float]]:
-    """Return the first n features that are no function words."""
-    return [(feature, value) for feature, value in listed if not is_function_word(feature)][:n]
 
 
 def n_rows(inputs: Inputs) -> int:

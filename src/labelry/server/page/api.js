@@ -64,11 +64,30 @@ export function button(className, act, ...children) {
   return made;
 }
 
-export const nameOf = (label) => label.title || String(label.label);
+/** Copy a text, and say so on a button for a moment. */
+export async function copy(pressed, text) {
+  const before = pressed.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Browsers have a clipboard for pages of https and of this machine only.
+    const field = element("textarea", "hidden", text);
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+    pressed.focus();
+  }
+  pressed.textContent = "Copied";
+  await pause(1500);
+  if (pressed.textContent === "Copied") pressed.textContent = before;
+}
 
-/** Label and title, as page elements. */
+export const nameOf = (label) => label.description || String(label.label);
+
+/** Label and description, as page elements. */
 export function shown(label) {
   const parts = [element("b", "", element("bdi", "", String(label.label)))];
-  if (label.title) parts.push(element("span", "title", element("bdi", "", label.title)));
+  if (label.description) parts.push(element("span", "description", element("bdi", "", label.description)));
   return parts;
 }

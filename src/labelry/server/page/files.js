@@ -1,4 +1,4 @@
-// A file of texts: read here, tagged by the server in batches, offered as a download.
+// A file of documents: read here, labelled by the server in batches, offered as a download.
 
 import { $, ask, pause } from "./api.js";
 import { asCsv, asJsonl, textsOf } from "./formats.js";
@@ -42,7 +42,7 @@ export class Files {
     this.working(true);
     try {
       const texts = textsOf(file.name, await read(file));
-      const rows = await this.tag(texts, this.settings());
+      const rows = await this.label(texts, this.settings());
       this.offer(file.name, texts, rows);
     } catch (error) {
       this.say(error.name === "AbortError" ? "Stopped." : error.message, true);
@@ -61,8 +61,8 @@ export class Files {
     }
   }
 
-  /** The tags of each text; batches keep to the limits of the server. */
-  async tag(texts, { k, threshold }) {
+  /** The labels of each document; batches keep to the limits of the server. */
+  async label(texts, { k, threshold }) {
     const { max_batch: rows, max_body: bytes } = this.model.limits;
     const found = [];
     let most = Math.max(1, Math.min(rows, 128));
@@ -80,7 +80,7 @@ export class Files {
         await pause(1000);
       }
       $("progress").value = found.length / texts.length;
-      this.say(`${found.length.toLocaleString("en")} of ${texts.length.toLocaleString("en")} texts`);
+      this.say(`${found.length.toLocaleString("en")} of ${texts.length.toLocaleString("en")} documents`);
     }
     return found;
   }
@@ -91,11 +91,11 @@ export class Files {
     URL.revokeObjectURL($("download").href);
     const type = format === "csv" ? "text/csv" : "application/jsonl";
     $("download").href = URL.createObjectURL(new Blob([content], { type }));
-    $("download").download = `${name.replace(/\.[^.]*$/, "")}-tags.${format}`;
+    $("download").download = `${name.replace(/\.[^.]*$/, "")}-labels.${format}`;
     $("download").textContent = `Download ${$("download").download}`;
     $("download").hidden = false;
     const n = texts.length;
-    this.say(`Done: ${n.toLocaleString("en")} ${n === 1 ? "text" : "texts"}.`);
+    this.say(`Done: ${n.toLocaleString("en")} ${n === 1 ? "document" : "documents"}.`);
   }
 }
 
@@ -110,7 +110,7 @@ async function read(file) {
   }
 }
 
-/** The next texts, at most so many and so many bytes of JSON. */
+/** The next documents, at most so many and so many bytes of JSON. */
 function batch(texts, start, most, bytes) {
   const encoder = new TextEncoder();
   const taken = [];
@@ -121,7 +121,7 @@ function batch(texts, start, most, bytes) {
     taken.push(text);
   }
   if (!taken.length) {
-    throw new Error(`Text ${start + 1} is longer than the ${bytes.toLocaleString("en")} bytes that the server takes.`);
+    throw new Error(`Document ${start + 1} is longer than the ${bytes.toLocaleString("en")} bytes that the server takes.`);
   }
   return taken;
 }

@@ -1,13 +1,13 @@
-// Files of texts to lists of texts, and tags to files.
+// Files to lists of documents, and labels to files.
 
-/** The texts in a file; an Error that says what is wrong and in which line. */
+/** The documents in a file; an Error that says what is wrong and in which line. */
 export function textsOf(name, content) {
   const kind = name.toLowerCase().match(/\.([^.]*)$/)?.[1];
   const readers = { txt: lines, jsonl: jsonl, ndjson: jsonl, csv: csv };
   if (!(kind in readers)) throw new Error("The name must end in .txt, .jsonl or .csv.");
   if (content.includes("\0")) throw new Error("The file is not text: it has zero bytes.");
   const texts = readers[kind](content.replace(/^\ufeff/, ""));
-  if (!texts.length) throw new Error("The file has no texts.");
+  if (!texts.length) throw new Error("The file has no documents.");
   return texts;
 }
 
@@ -69,18 +69,18 @@ function csvRecords(content) {
   return records;
 }
 
-/** A line for each text: the text, then label and score of each tag. */
+/** A line for each text: the text, then label and score of each label. */
 export function asCsv(texts, rows, k) {
-  const titled = rows.some((tags) => tags.some((tag) => tag.title));
-  const names = (i) => [`label ${i + 1}`, ...(titled ? [`title ${i + 1}`] : []), `score ${i + 1}`];
-  const most = Math.min(k, Math.max(1, ...new Set(rows.map((tags) => tags.length))));
+  const described = rows.some((labels) => labels.some((label) => label.description));
+  const names = (i) => [`label ${i + 1}`, ...(described ? [`description ${i + 1}`] : []), `score ${i + 1}`];
+  const most = Math.min(k, Math.max(1, ...new Set(rows.map((labels) => labels.length))));
   const header = ["text", ...Array.from({ length: most }, (_, i) => names(i)).flat()];
   const out = [header.map(cell).join(",")];
   texts.forEach((text, row) => {
-    const tags = rows[row].flatMap((tag) => [
-      cell(String(tag.label)), ...(titled ? [cell(tag.title ?? "")] : []), tag.score.toPrecision(4),
+    const labels = rows[row].flatMap((label) => [
+      cell(String(label.label)), ...(described ? [cell(label.description ?? "")] : []), label.score.toPrecision(4),
     ]);
-    const filled = [cell(text), ...tags, ...Array(header.length).fill("")].slice(0, header.length);
+    const filled = [cell(text), ...labels, ...Array(header.length).fill("")].slice(0, header.length);
     out.push(filled.join(","));
   });
   return `\ufeff${out.join("\r\n")}\r\n`; // the mark makes Excel read it as UTF-8
@@ -93,8 +93,8 @@ function cell(text) {
 }
 
 export function asJsonl(texts, rows) {
-  const line = (text, tags) => JSON.stringify({
-    text, labels: tags.map((tag) => tag.label), scores: tags.map((tag) => tag.score),
+  const line = (text, labels) => JSON.stringify({
+    text, labels: labels.map((label) => label.label), scores: labels.map((label) => label.score),
   });
   return texts.map((text, row) => `${line(text, rows[row])}\n`).join("");
 }

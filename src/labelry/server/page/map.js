@@ -213,8 +213,8 @@ export class LabelMap {
     await this.learn([id]);
     const label = this.labels.get(id);
     if (this.hovered !== id || !label) return;
-    const title = label.title ? ` ${label.title}` : "";
-    $("map-name").replaceChildren(element("bdi", "", `${label.label}${title}`));
+    const description = label.description ? ` ${label.description}` : "";
+    $("map-name").replaceChildren(element("bdi", "", `${label.label}${description}`));
     $("map-name").hidden = false;
     this.placeName();
   }

@@ -1,6 +1,6 @@
 // One label: how frequent it is, its words, the labels like it.
 
-import { $, ask, button, element, shown } from "./api.js";
+import { $, ask, button, copy, element, shown } from "./api.js";
 
 export class Panel {
   constructor({ model, complain, show }) {
@@ -10,9 +10,15 @@ export class Panel {
       if (innerWidth < 640) this.close();
       this.show(this.label);
     });
+    $("panel-link").addEventListener("click", () => copy($("panel-link"), location.href));
     addEventListener("keydown", (event) => {
       if (event.key === "Escape" && !$("panel").hidden) this.close();
     });
+  }
+
+  /** The label that is open, or null; the address of the page has it too, as a link to the label. */
+  get name() {
+    return $("panel").hidden ? null : String(this.label.label);
   }
 
   async open(label) {
@@ -23,6 +29,7 @@ export class Panel {
     $("panel").hidden = false;
     $("panel").scrollTop = 0;
     $("panel-title").focus();
+    history.replaceState(null, "", `#label=${encodeURIComponent(label.label)}`);
     try {
       const [counted, words, similar] = await Promise.all([
         ask(`/v1/labels?ids=${label.id}`),
@@ -40,7 +47,7 @@ export class Panel {
 
   clear(label) {
     $("panel-title").replaceChildren(element("bdi", "", String(label.label)));
-    $("panel-name").replaceChildren(...(label.title ? [element("bdi", "", label.title)] : []));
+    $("panel-description").replaceChildren(...(label.description ? [element("bdi", "", label.description)] : []));
     $("panel-rows").textContent = "";
     $("panel-show").hidden = !this.canShow;
     $("panel-words").hidden = true;
@@ -51,8 +58,8 @@ export class Panel {
     const share = rows / Math.max(1, this.model.rows);
     const percent = share < 0.001 ? "less than 0.1" : (100 * share).toFixed(1);
     $("panel-rows").textContent = rows
-      ? `On ${rows.toLocaleString("en")} training ${rows === 1 ? "text" : "texts"} (${percent} %)`
-      : "On no training text: known by its name only";
+      ? `On ${rows.toLocaleString("en")} training ${rows === 1 ? "document" : "documents"} (${percent} %)`
+      : "On no training document: known by its description only";
   }
 
   fillWords({ supporting, opposing }) {
@@ -78,6 +85,7 @@ export class Panel {
 
   close() {
     this.number++;
+    if (this.name !== null) history.replaceState(null, "", location.pathname);
     $("panel").hidden = true;
     if (this.opener?.isConnected) this.opener.focus({ preventScroll: true });
   }

@@ -1,15 +1,17 @@
-// The text and its tags, as it is typed.
+// A document and its labels, as it is typed.
 
-import { $, ask, button, element, nameOf, shown } from "./api.js";
+import { $, ask, button, copy, element, nameOf, shown } from "./api.js";
 
 const DEBOUNCE = 120; // milliseconds after the last key
-const QUIET = 900; // before the tags are said aloud
-const WORDS = 4; // shown below a tag
+const QUIET = 900; // before the labels are said aloud
+const EMPTY = "The labels of your document appear here.";
+const WORDS = 4; // shown below a label
+const FAINT = 0.08; // share of the strongest word, below which a word is not shown
 
-export class Tags {
+export class Labels {
   constructor({ model, complain, open, answered }) {
     Object.assign(this, { model, complain, open, answered });
-    this.tags = [];
+    this.labels = [];
     this.active = null; // id of the label whose words are marked
     this.number = 0; // of the latest request: answers to older ones are dropped
     this.rows = new Map(); // id of a label to its list item
@@ -19,7 +21,8 @@ export class Tags {
     addEventListener("resize", () => this.fit());
     $("k").addEventListener("change", () => this.request());
     $("threshold").addEventListener("input", () => this.filter());
-    $("clear").addEventListener("click", () => this.clear());
+    $("clear").addEventListener("click", () => this.write(""));
+    $("copy").addEventListener("click", () => copy($("copy"), this.predicted().map((l) => l.label).join("\n")));
     this.render();
   }
 
@@ -31,8 +34,9 @@ export class Tags {
     return { k: Number($("k").value), threshold: this.probable ? $("threshold").value / 100 : null };
   }
 
-  clear() {
-    this.text.value = "";
+  /** Replace the document. */
+  write(text) {
+    this.text.value = text;
     this.changed();
     this.text.focus();
   }
@@ -63,7 +67,7 @@ export class Tags {
       this.complain(null);
       await this.answered(this.shown(), answer.model); // which may learn of another model
       if (number !== this.number) return;
-      // Words take ten times as long as tags, so they come in a second answer.
+      // Words take ten times as long as labels, so they come in a second answer.
       const few = body.k <= this.model.limits.max_batch;
       if (this.model.explains && few) await this.explain(body, number);
     } catch (error) {
@@ -75,24 +79,35 @@ export class Tags {
     const asked = { ...body, explain: true };
     const answer = await ask("/v1/predict", { body: asked, signal: this.abort.signal });
     if (number !== this.number) return;
-    this.tags = answer.predictions[0];
+    this.labels = answer.predictions[0];
     this.render();
   }
 
-  take(tags, source, milliseconds) {
-    const old = source === this.source ? this.tags : [];
-    const before = new Map(old.map((tag) => [tag.id, tag.explanation]));
+  take(labels, source, milliseconds) {
+    const old = source === this.source ? this.labels : [];
+    const before = new Map(old.map((label) => [label.id, label.explanation]));
     this.source = source; // the model that answered
     // Until the new words come the old ones stay: no flicker.
-    this.tags = tags.map((tag) => ({ explanation: before.get(tag.id), ...tag }));
-    $("pace").textContent = tags.length ? `${Math.max(1, Math.round(milliseconds))} ms` : "";
+    this.labels = labels.map((label) => ({ explanation: before.get(label.id), ...label }));
+    $("pace").textContent = labels.length ? `${Math.max(1, Math.round(milliseconds))} ms` : "";
     this.render();
   }
 
-  /** The tags that reach the threshold. */
+  /** The labels that reach the threshold. */
   shown() {
     const least = this.settings().threshold ?? -Infinity;
-    return this.tags.filter((tag) => tag.score >= least);
+    return this.labels.filter((label) => label.score >= least);
+  }
+
+  /** The labels that the model predicts; all that are shown if it predicts none of them. */
+  predicted() {
+    const labels = this.shown();
+    const strong = labels.filter((label) => !this.isFaint(label));
+    return strong.length ? strong : labels;
+  }
+
+  isFaint(label) {
+    return label.score < this.model.threshold;
   }
 
   filter() {
@@ -102,57 +117,74 @@ export class Tags {
   }
 
   render() {
-    const tags = this.shown();
+    const labels = this.shown();
     const focused = this.focusedLabel();
-    const list = $("tags");
+    const list = $("labels");
     // A threshold and bars from 0 to 1 are for probabilities only.
     $("threshold-control").hidden = !this.probable;
-    const items = tags.map((tag) => this.item(tag, tags[0].score));
+    const items = labels.map((label) => this.item(label, labels[0].score));
     // Rows are kept, so that bars move and the keyboard's place is not lost.
     if (items.some((item, i) => list.children[i] !== item) || list.children.length !== items.length) {
       list.replaceChildren(...items);
       if (focused !== null) this.rows.get(focused)?.firstChild.focus();
     }
-    const kept = new Set(tags.map((tag) => tag.id));
+    const kept = new Set(labels.map((label) => label.id));
     for (const id of this.rows.keys()) if (!kept.has(id)) this.rows.delete(id);
     if (!kept.has(this.active)) this.active = null;
-    $("tags-empty").hidden = tags.length > 0;
-    $("tags-empty").textContent = this.text.value.trim() ? "No tag reaches this." : "Nothing yet.";
+    $("labels-empty").hidden = labels.length > 0;
+    const written = this.text.value.trim();
+    $("labels-empty").textContent = written ? "No label reaches this probability." : EMPTY;
+    $("frequent").hidden = Boolean(written) || !$("frequent").querySelector("li");
+    this.note(labels);
     this.mark();
     clearTimeout(this.saying);
-    this.saying = setTimeout(() => this.say(tags), QUIET);
+    this.saying = setTimeout(() => this.say(labels), QUIET);
+  }
+
+  /** What the faded labels are, and what the button copies. */
+  note(labels) {
+    const least = this.said(this.model.threshold);
+    const faint = labels.filter((label) => this.isFaint(label)).length;
+    $("faint-note").hidden = !faint;
+    $("faint-note").textContent = faint === labels.length
+      ? `Faded: no label reaches ${least}, from which the model predicts a label.`
+      : `Faded: labels below ${least}, from which the model predicts a label.`;
+    const n = this.predicted().length;
+    $("copy").hidden = !n;
+    $("copy").textContent = n === 1 ? "Copy the label" : `Copy ${n} labels`;
   }
 
   focusedLabel() {
-    const row = document.activeElement?.closest("#tags li");
+    const row = document.activeElement?.closest("#labels li");
     return row ? row.label.id : null;
   }
 
-  item(tag, best) {
-    const known = this.rows.get(tag.id); // of another model, perhaps
-    const row = known?.label.label === tag.label ? known : this.newRow(tag);
-    const share = this.probable ? tag.score : tag.score / (Math.abs(best) || 1);
+  item(label, best) {
+    const known = this.rows.get(label.id); // of another model, perhaps
+    const row = known?.label.label === label.label ? known : this.newRow(label);
+    const share = this.probable ? label.score : label.score / (Math.abs(best) || 1);
     row.bar.style.transform = `scaleX(${Math.min(1, Math.max(0, share))})`;
-    row.score.textContent = this.said(tag.score);
-    row.why.replaceChildren(...words(tag.explanation));
+    row.score.textContent = this.said(label.score);
+    row.why.replaceChildren(...words(label.explanation));
+    row.classList.toggle("faint", this.isFaint(label));
     return row;
   }
 
-  newRow(tag) {
+  newRow(label) {
     const row = element("li");
-    row.label = tag;
+    row.label = label;
     row.bar = element("span", "bar");
     row.score = element("span", "score");
     row.why = element("span", "why");
     const made = button(
-      "tag", () => this.open(row.label),
-      element("span", "", ...shown(tag)), row.score, element("span", "track", row.bar), row.why,
+      "label", () => this.open(row.label),
+      element("span", "", ...shown(label)), row.score, element("span", "track", row.bar), row.why,
     );
     for (const event of ["pointerenter", "focus"]) {
-      made.addEventListener(event, () => this.activate(tag.id));
+      made.addEventListener(event, () => this.activate(label.id));
     }
     row.append(made);
-    this.rows.set(tag.id, row);
+    this.rows.set(label.id, row);
     return row;
   }
 
@@ -166,23 +198,23 @@ export class Tags {
     this.mark();
   }
 
-  say(tags) {
-    const list = tags.map((tag) => `${nameOf(tag)} ${this.said(tag.score)}`).join(", ");
-    $("tags-said").textContent = tags.length ? `${tags.length} tags: ${list}` : "";
+  say(labels) {
+    const list = labels.map((label) => `${nameOf(label)} ${this.said(label.score)}`).join(", ");
+    $("labels-said").textContent = labels.length ? `${labels.length} labels: ${list}` : "";
   }
 
-  /** Mark the words that speak for the label that is looked at, or for the first. */
+  /** Mark the words that raise or lower the label that is looked at, or the first. */
   mark() {
-    const tags = this.shown();
-    const tag = tags.find((one) => one.id === this.active) ?? tags[0];
+    const labels = this.shown();
+    const label = labels.find((one) => one.id === this.active) ?? labels[0];
     for (const [id, row] of this.rows) {
-      row.firstChild.setAttribute("aria-current", String(id === tag?.id));
+      row.firstChild.setAttribute("aria-current", String(id === label?.id));
     }
-    const marks = tag?.explanation ? marked(this.text.value, tag.explanation) : [this.text.value];
+    const marks = label?.explanation ? marked(this.text.value, label.explanation) : [this.text.value];
     $("marks").replaceChildren(...marks, "\n");
     const found = marks.length > 1;
     $("marks-note").replaceChildren(
-      ...(found ? ["Marked: words for ", element("bdi", "", String(tag.label)), "; wavy: against"] : []),
+      ...(found ? ["Marked: words for ", element("bdi", "", String(label.label)), ". Wavy: words against it."] : []),
     );
     this.follow();
   }
@@ -201,15 +233,17 @@ export class Tags {
 
 function words(explanation) {
   if (!explanation) return [];
-  const strongest = explanation.supporting.slice(0, WORDS).map(([word]) => String(word));
-  const against = explanation.opposing.slice(0, 1).map(([word]) => String(word));
+  const { supporting, opposing } = explanation;
+  const least = FAINT * Math.max(0, ...[...supporting, ...opposing].map(([, value]) => Math.abs(value)));
+  const strong = (list, n) => list.filter(([, value]) => Math.abs(value) > least).slice(0, n).map(([word]) => String(word));
   const parts = [];
-  if (strongest.length) parts.push(element("span", "for", strongest.join(" · ")));
-  if (against.length) parts.push(element("span", "against", `against: ${against[0]}`));
+  const [raising, [lowering]] = [strong(supporting, WORDS), strong(opposing, 1)];
+  if (raising.length) parts.push(element("span", "for", `for: ${raising.join(" · ")}`));
+  if (lowering) parts.push(element("span", "against", `against: ${lowering}`));
   return parts;
 }
 
-/** A text as strings and marks, by what its words add to a label. */
+/** A document as strings and marks, by what its words add to a label. */
 export function marked(text, explanation) {
   const tokens = [...text.matchAll(/[\p{L}\p{N}_]+/gu)];
   const words = tokens.map((token) => token[0].toLowerCase());
@@ -230,7 +264,7 @@ export function marked(text, explanation) {
   let end = 0;
   tokens.forEach((token, i) => {
     const share = total[i] / most;
-    if (!(Math.abs(share) > 0.08)) return;
+    if (!(Math.abs(share) > FAINT)) return;
     const kind = share < 0 ? "against" : `for-${Math.min(3, Math.ceil(3 * share))}`;
     parts.push(text.slice(end, token.index), element("mark", kind, token[0]));
     end = token.index + token[0].length;
