@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -47,9 +46,9 @@ def added_up(listed: Iterable[tuple[Any, float]]) -> tuple[_Listed, _Listed]:
 
     The strongest come first.
     """
-    sums: Counter[Any] = Counter()
+    sums: dict[Any, float] = {}
     for feature, value in listed:
         if (word := without_function_words(feature)) is not None:
-            sums[word] += value
+            sums[word] = sums.get(word, 0.0) + value
     order = sorted(sums.items(), key=lambda item: -abs(item[1]))
     return [item for item in order if item[1] > 0], [item for item in order if item[1] < 0]
