@@ -112,7 +112,7 @@ def test_every_output_says_the_same(folder: Path, tmp_path: Path) -> None:
 
 
 def test_threshold_takes_all_labels_that_reach_it(folder: Path) -> None:
-    model, data = folder / "texts.labelry", b"cat dog\nzebra\n"
+    model, data = folder / "texts.labelry", b"cat dog\nfish\n"
     every = lines_of(predict(model, "-k", 3, "-q", input=data))
     (limit,) = every[0]["scores"][1:2]
     rows = lines_of(predict(model, "--threshold", limit - 1e-6, "-q", input=data))
@@ -120,6 +120,15 @@ def test_threshold_takes_all_labels_that_reach_it(folder: Path) -> None:
     assert all(score >= limit - 1e-6 for row in rows for score in row["scores"])
     best = lines_of(predict(model, "--threshold", 0.0, "-k", 1, "-q", input=data))
     assert [len(row["labels"]) for row in best] == [1, 1]
+
+
+def test_a_document_without_a_known_word_says_so(folder: Path) -> None:
+    rows = lines_of(predict(folder / "texts.labelry", "-k", 1, "-q", input=b"zebra\na cat\n\n"))
+    assert rows[0] == {"labels": [], "scores": [], "note": "no known word"}
+    assert rows[1]["labels"] == ["cat"]
+    assert "note" not in rows[1]
+    cells = predict(folder / "texts.labelry", "-k", 1, "-q", "--format", "csv", input=b"zebra\n")
+    assert cells.stdout == "label_1,score_1\n,\n"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from labelry.data import Dataset
 from labelry.errors import MemoryBudgetError, ModelError
 from labelry.estimators import SYSTEMS, system_class
 from labelry.linalg.rows import Rows
+from labelry.ranking.ranker import ScoresAll, supports
 from labelry.storage import modelfile
 
 X = np.array([[2, 0], [1, 0], [0, 1], [0, 2]], dtype=np.float32)
@@ -86,6 +87,35 @@ def test_texts(system) -> None:
         model.predict_topk(X)
     with pytest.raises(ValueError, match="fitted on feature vectors, but got texts"):
         system().fit(X, FORMS["lists"][0]).predict_topk(TEXTS)
+
+
+@pytest.mark.parametrize("form", ["classes", "numbers", "lists", "dense", "sparse"])
+def test_a_document_without_a_known_word_gets_no_label(system, form: str) -> None:
+    model = system().fit(TEXTS, FORMS[form][0])
+    texts = ["zzzz", "my cat", "", "?!"]
+    assert model.known_words(texts).tolist() == [False, True, False, False]
+    labels, scores = model.predict_topk(texts, k=2)
+    nothing = None if form in ("classes", "lists") else -1
+    assert labels[[0, 2, 3]].tolist() == [[nothing] * 2] * 3
+    assert (scores[[0, 2, 3]] == -np.inf).all()
+    assert labels[1, 0] != nothing
+    assert scores[1, 0] > -np.inf
+    predicted = model.predict(texts)
+    if form in ("classes", "numbers"):
+        assert predicted.tolist() == [nothing, labels[1, 0], nothing, nothing]
+    elif form == "lists":
+        assert predicted[::2] == [[], []]
+    else:
+        assert predicted[[0, 2, 3]].sum() == 0
+    if supports(model, ScoresAll):
+        found = model.score_all(texts)
+        assert (found[[0, 2, 3]] == -np.inf).all()
+        assert np.isfinite(found[1]).all()
+
+
+def test_rows_of_features_are_the_callers(system) -> None:
+    model = system().fit(X, FORMS["lists"][0])
+    assert model.known_words(csr_array(X[:2] * 0)).tolist() == [True, True]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -43,3 +43,15 @@ def test_labels_that_the_model_never_saw_are_missed(dataset: Dataset) -> None:
     known = Dataset(dataset.Y[:, [0, 1]], dataset.X, label_names=NAMES[:2])
     model = OneVsRest(n_jobs=1).fit(known)
     assert evaluate(model, dataset)["R@5"] < evaluate(model, known)["R@5"]
+
+
+def test_rows_without_a_known_word_are_counted_and_missed() -> None:
+    texts, Y = ["red cat", "blue dog"] * 3, csr_array([[1, 0], [0, 1]] * 3)
+    model = OneVsRest(n_jobs=1).fit(Dataset(Y, texts=texts))
+    found = evaluate(model, Dataset(Y[:5], texts=["zzz", "dog", "", "a dog", "cat"]), ks=[1])
+    assert found["rows without a known word"] == 2
+    assert found["P@1"] == 60.0
+    assert found["AUC"] == 80.0  # all labels are equal for the two rows
+    assert "rows without a known word" not in evaluate(
+        OneVsRest(n_jobs=1).fit(Dataset(Y, Y)), Dataset(Y, Y), ks=[1]
+    )

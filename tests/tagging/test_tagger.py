@@ -326,7 +326,8 @@ def test_a_large_budget_changes_nothing() -> None:
 def test_odd_data(quality: str, X: object, y: object, tmp_path: Path) -> None:
     tagger = Tagger(quality=quality, n_jobs=1).fit(X, y)
     found = tagger.predict(X, k=1)
-    assert all(len(row) == 1 and 0 <= row[0][1] <= 1 for row in found)
+    assert [len(row) for row in found] == tagger.known_words(X).astype(int).tolist()
+    assert all(0 <= probability <= 1 for row in found for _, probability in row)
     tagger.save(tmp_path / "m")
     assert labelry.load(tmp_path / "m").predict(X, k=1) == found
 

@@ -237,6 +237,8 @@ def explain(
     if label is None:
         best = stoppable(ranker.topk_ids, x, k)[0][0]
         labels = ranker.classes_[best[best >= 0]].tolist()
+        if not labels:
+            raise ValueError("there is no label to explain: the model knows no word of the text")
     else:
         labels = [label_of(ranker, label)]
     one = x[0] if ranker.text_features_ is not None else x

@@ -116,7 +116,8 @@ def _answers(
     from labelry.linalg.parallel import resolve_jobs, stream
 
     def label(block: Dataset) -> tuple[int, str]:
-        return block.n_rows, lines(*ranker.topk_ids(block.rows, k))
+        ids, scores = ranker.topk_ids(block.rows, k)
+        return block.n_rows, lines(ids, scores, ranker.known_words(block.rows, ids))
 
     yield from stream(label, ((block,) for block in blocks), resolve_jobs(jobs))
 

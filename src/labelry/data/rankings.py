@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from labelry.checks import check_one_of
 from labelry.data.tables import csv_cell
 
+_NOTE = ', "note": "no known word"'
 RankingFormat = Literal["jsonl", "csv", "xc"]
 
 
 class RankingLines:
     r"""Writes the best labels of each row as a line, scores with the seven digits of a float32.
 
-    - jsonl: ``{"labels": ["knee", "pain"], "scores": [0.81, 0.2]}``, best first;
+    - jsonl: ``{"labels": ["knee", "pain"], "scores": [0.81, 0.2]}``, best first. A document without
+      a known word has ``"note": "no known word"`` too;
     - csv: ``label_1,score_1,label_2,score_2``, best first; cells are empty where there is no label;
     - xc: ``column:score column:score`` of the XC repository's score matrices, columns ascending; a
       line with the numbers of rows and columns has to come first.
@@ -62,8 +64,16 @@ class RankingLines:
         cells = ",".join(f"label_{place},score_{place}" for place in places)
         self.header = f"{cells}\n" if format == "csv" else ""
 
-    def __call__(self, ids: NDArray[np.integer], scores: NDArray[np.floating]) -> str:
-        """Return the lines of rows, from column numbers (-1: none) and scores (n_rows, k)."""
+    def __call__(
+        self,
+        ids: NDArray[np.integer],
+        scores: NDArray[np.floating],
+        known: NDArray[np.bool_] | None = None,
+    ) -> str:
+        """Return the lines of rows, from column numbers (-1: none) and scores (n_rows, k).
+
+        `known` (n_rows,) is False for documents without a known word.
+        """
         kept = (ids >= 0) & (scores > -np.inf) & (scores >= self._threshold)
         if self._format == "xc":
             order = np.argsort(np.where(kept, ids, len(self._names)), axis=1, kind="stable")
@@ -73,9 +83,11 @@ class RankingLines:
         numbers = list(map("{:.7g}".format, scores[kept].tolist()))
         bounds = pairwise(accumulate(kept.sum(axis=1).tolist(), initial=0))
         if self._format == "jsonl":
+            notes = [""] * len(ids) if known is None else np.where(known, "", _NOTE).tolist()
             return "".join(
-                f'{{"labels": [{", ".join(names[a:b])}], "scores": [{", ".join(numbers[a:b])}]}}\n'
-                for a, b in bounds
+                f'{{"labels": [{", ".join(names[a:b])}], "scores": [{", ".join(numbers[a:b])}]'
+                f"{note}}}\n"
+                for (a, b), note in zip(bounds, notes, strict=True)
             )
         form = "{}:{}" if self._format == "xc" else "{},{}"
         pairs = list(map(form.format, names, numbers))

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from labelry.arrays import F32, F64, Ints
+from labelry.checks import refuse_masked
 from labelry.embeddings.leml_objectives import LOSSES, Factors, KnownLabels, LossName, SquaredLoss
 from labelry.linalg.matrices import Matrix, product, with_constant
 from labelry.linalg.rows import Rows
@@ -115,6 +116,7 @@ def fit_leml(
     ridge = settings.regularization * float(np.sqrt(n))
     objective: SquaredLoss | KnownLabels = SquaredLoss(rows, ridge)
     if settings.loss != "squared" or known is not None:
+        refuse_masked("known", known)
         mask = None if known is None else csr_array(known)
         if mask is not None and mask.shape != (n, c):
             raise ValueError(f"known must have the shape of the labels {(n, c)}, got {mask.shape}")

@@ -42,6 +42,7 @@ from labelry.estimators.inputs import (
     checked_rows,
     checked_weights,
     is_clean,
+    warn_of_unknown_labels,
 )
 from labelry.estimators.trained import Form, Trained, read_trained
 from labelry.linalg.blas import library_threads
@@ -234,7 +235,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         Returns
         -------
         labels : array (n_rows, min(k, n_labels))
-            As in `classes_`. Places are -1, or None for names, if a system finds fewer labels.
+            As in `classes_`. Places are -1, or None for names, if a system finds fewer labels. It
+            finds none for a document without a known word.
         scores : array of the same shape, float32
             Higher is better; minus infinity where there is no label.
         """
@@ -255,7 +257,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         """
         trained = self._trained()
         if trained.form == "classes":
-            return trained.classes[self._topk(trained, X, 1)[0][:, 0]]
+            return trained.named(self._topk(trained, X, 1)[0][:, 0])
         ids, scores = self._topk(trained, X, _MOST_PREDICTED)
         chosen = (scores >= trained.fitted.threshold) & (ids >= 0)
         if trained.form == "lists":
@@ -269,7 +271,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         return Y.toarray().astype(int) if trained.form == "dense" else Y
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return P@1: how often the best label is right (accuracy, if Y is a class vector)."""
+        """Return P@1: how often the best label is right (accuracy, if Y is a class vector).
+
+        It warns if most rows have only labels that the model does not know.
+        """
         trained = self._trained()
         labels, classes = encode_labels(y), trained.classes
         if labels.classes is not None:
@@ -281,18 +286,47 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
                 raise ValueError(f"y must have {n} columns, one for each label; got {Y.shape[1]}")
         else:
             Y = align(labels.indicator, None, classes.tolist())
+        warn_of_unknown_labels(Y, len(classes))
         best = self._topk(trained, X, 1)[0]
         hits = match(Y, best).hits[:, 0]
         weights = None if sample_weight is None else checked_weights(sample_weight, len(best))
         return float(np.average(hits, weights=weights))
 
+    def known_words(self, X: Any, ids: Ints | None = None) -> NDArray[np.bool_]:
+        """Return for each document whether the model knows a word of it; others get no labels.
+
+        Rows of features always count as known.
+
+        Parameters
+        ----------
+        X
+            Documents, or rows of features.
+        ids : array (n_rows, k), optional
+            What `topk_ids` returned for them. It saves time: only rows without labels are read.
+        """
+        trained, rows = self._trained(), plain_rows("X", X)
+        known = np.ones(rows.shape[0] if hasattr(rows, "shape") else len(rows), dtype=np.bool_)
+        asked = np.arange(len(known)) if ids is None else np.flatnonzero(ids[:, 0] < 0)
+        if trained.text_features is not None and len(asked):
+            known[asked] = trained.knows(self._features(trained, [rows[i] for i in asked]))
+        return known
+
     def score_all(self, X: Any) -> F32:
-        """Return the scores of all labels, (n_rows, n_labels), if the system has them."""
-        return self._asked(X, ScoresAll, "scores", "does not score all labels")
+        """Return the scores of all labels, (n_rows, n_labels), if the system has them.
+
+        All scores of a document without a known word are minus infinity.
+        """
+        trained, fitted = self._capable(ScoresAll, "does not score all labels")
+        matrix = self._features(trained, X)
+        with self._threads():
+            scores = fitted.scores(matrix, resolve_jobs(self.n_jobs))
+        return trained.of_known(matrix, scores, -np.inf)
 
     def embed(self, X: Any) -> F32:
         """Return vectors (n_rows, embedding_dim) of features or texts, if the system has them."""
-        return self._asked(X, Embeds, "embed", "does not embed rows")
+        trained, fitted = self._capable(Embeds, "does not embed rows")
+        with self._threads():
+            return fitted.embed(self._features(trained, X), resolve_jobs(self.n_jobs))
 
     def label_vectors(self) -> F32:
         """Return one vector per label, (n_labels, k). Labels of similar rows have similar vectors.
@@ -323,7 +357,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         x = scaled_rows(self._features(trained, as_rows(row)))
         column, n_jobs = trained.column(label), resolve_jobs(self.n_jobs)
         with self._threads(1):
-            return explanation(fitted, x, column, label, n, trained.text_features, n_jobs)
+            found = explanation(fitted, x, column, label, n, trained.text_features, n_jobs)
+        return found if trained.knows(x)[0] else found._replace(probability=None, scores={})
 
     @property
     def threshold(self) -> float:
@@ -347,19 +382,18 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
             raise ValueError(f"{self.system} {lack}")
         return trained, trained.fitted
 
-    def _asked(self, X: Any, capability: type, method: str, lack: str) -> F32:
-        trained, fitted = self._capable(capability, lack)
-        with self._threads():
-            return getattr(fitted, method)(self._features(trained, X), resolve_jobs(self.n_jobs))
-
     def _topk(self, trained: Trained, X: Any, k: int) -> tuple[Ints, F32]:
         """Return column numbers and scores of the k best labels."""
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
-        matrix = self._features(trained, X)
+        return self._ranked(trained, self._features(trained, X), k)
+
+    def _ranked(self, trained: Trained, matrix: Matrix, k: int) -> tuple[Ints, F32]:
+        """Return what `_topk` does, for rows that are a matrix already."""
         with self._threads(matrix.shape[0]):
             n_jobs = resolve_jobs(self.n_jobs)
-            return trained.fitted.topk(matrix, min(k, len(trained.classes)), n_jobs)
+            ids, scores = trained.fitted.topk(matrix, min(k, len(trained.classes)), n_jobs)
+        return trained.of_known(matrix, ids, -1), trained.of_known(matrix, scores, -np.inf)
 
     def _features(self, trained: Trained, X: Any) -> Matrix:
         """Return X as a matrix that the fitted value takes."""

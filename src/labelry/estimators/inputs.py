@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from labelry.arrays import F32, F64
 from labelry.checks import refuse_masked
@@ -43,8 +44,10 @@ def checked_weights(weights: Any, n_rows: int) -> F32:
         checked = np.asarray(weights, dtype=np.float32)
     if checked.shape != (n_rows,):
         raise ValueError(f"sample_weight must have shape ({n_rows},), got {checked.shape}")
-    if not np.isfinite(checked).all() or (checked < 0).any() or not checked.any():
-        raise ValueError("sample_weight must be finite and at least 0, and not all zero")
+    bad = np.flatnonzero(~(np.isfinite(checked) & (checked >= 0)))
+    if len(bad) or not checked.any():
+        got = f"row {bad[0]} has {checked[bad[0]]}" if len(bad) else "they all are"
+        raise ValueError(f"sample_weight must be finite and at least 0, and not all zero; {got}")
     return checked
 
 
@@ -59,6 +62,19 @@ def check_finite(X: Matrix) -> None:
         raise ValueError(
             f"Input X contains NaN or infinity: row {i}, column {j} is {values.ravel()[entry]} as "
             "float32"
+        )
+
+
+def warn_of_unknown_labels(Y: csr_array, n_labels: int) -> None:
+    """Warn if most rows have only labels that a model of `n_labels` labels does not know."""
+    labelled, known = (np.diff(part.indptr) > 0 for part in (Y, Y[:, :n_labels]))
+    n_unknown = np.count_nonzero(labelled & ~known)
+    if 2 * n_unknown > Y.shape[0]:
+        warnings.warn(
+            f"the model knows no label of {n_unknown:,} of the {Y.shape[0]:,} rows: were their "
+            "labels among those of fit? If folds are cut from sorted rows, shuffle the rows, or "
+            "give cv=KFold(3, shuffle=True)",
+            stacklevel=3,
         )
 
 

@@ -9,6 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry import memory
+from labelry.arrays import F32
 from labelry.data.text import TextFeatures
 from labelry.estimators.base import LabelRanker, estimator
 from labelry.estimators.trained import Trained
@@ -24,6 +26,7 @@ from labelry.tagging.tagger import TaggerSettings, fit_tagger
 # Not tuned, any of them.
 _MOST_LABELS = 100  # best labels of a row that a threshold chooses from
 _FEW_TEXTS = 1_000  # number of texts below which words that occur once are kept
+_BLOCK_SCORES = 1 << 22  # scores of all labels that are ranked at a time
 _SHORT_TEXT = 200  # mean characters of texts up to which pairs of words are worth their time
 
 
@@ -229,6 +232,37 @@ class Tagger(Growing, TaggerSettings):
             list(zip(trained.classes[row[keep]].tolist(), values[keep].tolist(), strict=True))
             for row, values, keep in zip(ids, scores, chosen, strict=True)
         ]
+
+    def predict_proba(self, X: Any) -> F32:
+        """Return the probability of every label, (n_rows, n_labels), for scorers of scikit-learn.
+
+        It is 0 for a label that is no candidate of the row. If Y was a class vector, the
+        probabilities of a row are divided by their sum. Use `predict_topk` for anything else: this
+        takes memory for each row and label.
+        """
+        trained = self._trained()
+        matrix, n_labels = self._features(trained, X), len(trained.classes)
+        n_rows = matrix.shape[0]
+        what = f"predict_proba of {n_rows:,} rows and {n_labels:,} labels"
+        memory.require(4 * n_rows * n_labels, what, "give fewer rows, or call predict_topk")
+        P = np.zeros((n_rows, n_labels), dtype=np.float32)
+        step = max(1, _BLOCK_SCORES // n_labels)
+        for start in range(0, n_rows, step):
+            ids, scores = self._ranked(trained, matrix[start : start + step], n_labels)
+            rows, places = np.nonzero(ids >= 0)
+            P[start + rows, ids[rows, places]] = scores[rows, places]
+        if trained.form == "classes":
+            P += P.sum(axis=1, keepdims=True) == 0  # nothing is known: all classes alike
+            P /= P.sum(axis=1, keepdims=True)
+        return P
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        trained = vars(self).get("trained_")
+        if trained is None or trained.form != "classes":
+            # scikit-learn refuses lists of labels, with an integer cv, for what is a classifier.
+            tags.estimator_type = None
+        return tags
 
     def add_labels(self, names: Mapping[Any, str]) -> Self:
         """Take in labels without rows, to be predicted by their names; `fit` must have had names.

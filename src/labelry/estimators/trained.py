@@ -14,6 +14,7 @@ from labelry.arrays import I32, Ints
 from labelry.checks import StoredCheck
 from labelry.data.labels import label_counts
 from labelry.data.text import TextFeatures
+from labelry.linalg.matrices import Matrix
 from labelry.ranking.ranker import Ranker
 from labelry.storage.about import About
 from labelry.storage.modelfile import ModelFile
@@ -75,6 +76,19 @@ class Trained:
                 labels = labels.astype(object)
             labels[ids < 0] = None if labels.dtype == object else -1
         return labels
+
+    def knows(self, X: Matrix) -> NDArray[np.bool_]:
+        """Return for each row False if it is a document without a known word, else True."""
+        if self.text_features is None:
+            return np.ones(X.shape[0], dtype=np.bool_)
+        return np.diff(X.indptr) > 0
+
+    def of_known(self, X: Matrix, values: NDArray[Any], missing: float) -> NDArray[Any]:
+        """Return the values of rows, with `missing` where a document has no known word."""
+        known = self.knows(X)
+        return (
+            values if known.all() else np.where(known[:, None], values, values.dtype.type(missing))
+        )
 
     def column(self, label: Any) -> int:
         """Return the column number of a label."""

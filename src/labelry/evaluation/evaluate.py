@@ -37,8 +37,8 @@ def evaluate(
 
     Labels that the model never saw count as missed. "AUC" is present if the model scores all
     labels and there are not too many to score, "ECE" if its scores are probabilities. "seconds" is
-    the time that ranking takes, after a first row that loads the kernels. One shard at a time is
-    in memory.
+    the time that ranking takes, after a first row that loads the kernels. "rows without a known
+    word" is there for a model of texts: such rows get no labels. One shard at a time is in memory.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def evaluate(
         probabilities=model.probabilities,
     )
     n_best = max(ks) if threshold is None else max(*ks, _THRESHOLD_LABELS)
-    seconds = 0.0
+    seconds, n_unknown = 0.0, 0
     # The AUC needs the scores of all labels, which bounds the rows of a block.
     step = max(1, min(_BLOCK_ROWS, 50_000_000 // n_labels)) if auc else _BLOCK_ROWS
     with phase("evaluating", dataset.n_rows, "rows") as advance:
@@ -71,11 +71,14 @@ def evaluate(
             begin = time.perf_counter()
             labels, scores = best_labels(model, X, n_best)
             seconds += time.perf_counter() - begin
+            n_unknown += int(np.count_nonzero(~model.known_words(X, labels)))
             total.update(Y, labels, scores, model.score_all(X) if auc else None)
             advance(len(labels))
     result: dict[str, Any] = _rounded(total.result())
     if by_frequency:
         result["by_frequency"] = {k: _rounded(v) for k, v in total.by_frequency().items()}
+    if model.text_features_ is not None:
+        result["rows without a known word"] = n_unknown
     result["seconds"] = round(seconds, 4)
     return result
 
