@@ -99,23 +99,24 @@ TOOLS = {
 }
 
 NOTES = """
-All tools got the same rows, scaled to unit length, and {jobs} threads where they take them; five
-labels were asked for. P and PSP (A = 0.55, B = 1.5) are in percent; omikuji takes no seed, and
-fastText with several threads follows none, so that theirs differ from run to run. Each line is a
-process of its own:
+All tools got the same rows, scaled to unit length, and {jobs} threads where they accept a number of
+threads. Each predicted five labels. P and PSP (A = 0.55, B = 1.5) are in percent. omikuji has no
+seed, and fastText ignores it with several threads, so their results differ from run to run. Each
+line is a process of its own:
 
 - Training is wall time and CPU time from data in memory to a model in memory. It includes reading
   a text file for omikuji, fastText and Vowpal Wabbit, and writing the model for napkinXC and
-  Vowpal Wabbit, which do not tell these apart. labelry fits 400 rows beforehand, so that its
-  kernels are compiled as those of the others are.
-- A batch is all test rows, the quickest of up to three; omikuji and Vowpal Wabbit have no call for
-  a batch in Python and are asked row by row. One row is the median of 200 asked one by one in
-  Python, of libpecos on one thread; napkinXC reads the trees of an ensemble anew at each call.
+  Vowpal Wabbit, because these tools do not separate the steps. labelry first fits 400 rows, so that
+  its kernels are compiled, as those of the other tools are.
+- A batch is all test rows; the table has the quickest of up to three runs. omikuji and Vowpal
+  Wabbit have no batch call in Python and predict row by row. One row is the median of 200 calls
+  with one row in Python, for libpecos on one thread. napkinXC reads the trees of an ensemble at
+  each call.
 - Model is the size on disk as the tool saves it. Peak is the resident memory of the whole process,
   with interpreter, data and predictions.
-- fastText takes words: each feature is one, and the weights of features are dropped. It predicts
-  on one thread, as do LibMultiLabel and Vowpal Wabbit, which also learns on one, in a table of at
-  most 2^26 weights.
+- fastText reads words: each feature is a word, and the weights of features are dropped. fastText,
+  LibMultiLabel and Vowpal Wabbit predict on one thread. Vowpal Wabbit also trains on one thread,
+  in a table of at most 2^26 weights.
 
-Settings, all others being the defaults of the tool:
+Settings; all others are the defaults of the tool:
 """
