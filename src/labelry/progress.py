@@ -7,6 +7,8 @@ does, wraps the call in `show_phases`. One that wants a record of their time and
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +20,22 @@ from labelry import memory
 from labelry.compilation import clock, compilation_told
 
 Advance = Callable[[int], None]
+
+# Characters that move the cursor, turn writing around or end the line of a terminal.
+_CONTROLS = re.compile(
+    r"[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def visible(text: object) -> str:
+    r"""Return a text with control characters as JSON writes them, so that they do nothing.
+
+    Every name that a person sees on a terminal goes through here: it may come from anywhere.
+
+    >>> print(visible("one\nred \x1b[31m"))
+    one\nred \u001b[31m
+    """
+    return _CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], str(text))
 
 
 class Display(Protocol):
@@ -177,14 +195,14 @@ class Bars:
         from rich import progress as rich
 
         columns = [
-            rich.TextColumn("{task.description}"),
+            rich.TextColumn("{task.description}", markup=False),  # it may hold the name of a file
             rich.BarColumn(),
             rich.TextColumn("{task.completed:,.0f} {task.fields[unit]} {task.fields[rate]}"),
             rich.TimeElapsedColumn(),
             rich.TextColumn("{task.fields[left]}"),
         ]
         with rich.Progress(*columns, console=self._console) as bars:
-            task = bars.add_task(name, total=total, unit=unit, rate="", left="")
+            task = bars.add_task(visible(name), total=total, unit=unit, rate="", left="")
             pace = _Pace()
 
             def advance(n: int) -> None:
@@ -197,7 +215,7 @@ class Bars:
                 bars.update(task, total=bars.tasks[0].completed)
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(visible(text), markup=False, highlight=False)
 
 
 class Lines:
@@ -228,4 +246,4 @@ class Lines:
         self.say(f"{name}: {f'{done:,} {unit} in ' if done else ''}{seconds:.1f} s")
 
     def say(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        print(visible(text), file=self._stream, flush=True)

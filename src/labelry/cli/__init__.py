@@ -5,6 +5,8 @@ import gc
 import os
 import sys
 
+from labelry.cli.streams import open_streams
+
 __all__ = ["main"]
 
 _INTERRUPTED = 130  # exit code after Ctrl-C, by custom of shells
@@ -13,6 +15,7 @@ _INTERRUPTED = 130  # exit code after Ctrl-C, by custom of shells
 def main() -> None:
     """Run the command line; Ctrl-C is one line, also while the commands are being imported."""
     atexit.register(gc.freeze)  # a last collection before the process ends would take long
+    open_streams()
     try:
         from labelry.cli.app import run
 

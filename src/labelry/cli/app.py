@@ -21,8 +21,12 @@ from labelry.cli import (
     tune_command,
     warm_command,
 )
+from labelry.cli.options import say
+from labelry.cli.streams import check_output_open
 from labelry.cli.system_flags import SystemCommand, flag_of
 from labelry.errors import DataError, LabelryError, ModelError, ParameterError
+
+_PRINTING = ("evaluate", "compare", "tune", "stats", "explain", "similar", "inspect", "topics")
 
 app = typer.Typer(
     name="labelry",
@@ -54,12 +58,13 @@ app.command("warm")(warm_command.warm)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"labelry {__version__}")
+        say(f"labelry {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool,
         Option(
@@ -67,7 +72,8 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand in _PRINTING:
+        check_output_open()  # before the work, not after
 
 
 def run() -> None:
@@ -103,5 +109,5 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 
 def _fail(message: str, code: int) -> None:
-    typer.echo(f"labelry: {message}", err=True)
+    say(f"labelry: {message}", err=True)
     sys.exit(code)

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from labelry.cli import options
-from labelry.cli.options import kept_if_interrupted, print_json, print_table, progress_shown
+from labelry.cli.options import kept_if_interrupted, print_json, print_table, progress_shown, say
 from labelry.cli.reading import Reading, reads_data
 from labelry.cli.system_flags import TAGGER, parameters_of_system, typed
 from labelry.errors import LabelryError
@@ -186,4 +186,4 @@ def _print_table(found: dict[str, dict[str, Any]]) -> None:
     print_table(rows, *heading, width=_TABLE_WIDTH, frame=False)
     for system, measures in found.items():
         if "failed" in measures:
-            typer.echo(f"{system}: {measures['failed']}")
+            say(f"{system}: {measures['failed']}")

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from labelry.cli import options
-from labelry.cli.options import print_json, print_table, progress_shown, stoppable
+from labelry.cli.options import print_json, print_table, progress_shown, say, stoppable
 from labelry.cli.reading import Reading, as_bytes, reads_data
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def _print_statistics(file: Path, statistics: Statistics) -> None:
             shown = "-" if value is None else f"{value:{',' if isinstance(value, int) else ',.4g'}}"
             rows.append((name.replace("_", " "), shown))
     print_table(rows, title=file.name)
-    typer.echo("rows per label, against the rank of the label (both logarithmic)")
-    typer.echo("\n".join(frequency_curve(statistics.label_frequencies)))
+    say("rows per label, against the rank of the label (both logarithmic)")
+    for line in frequency_curve(statistics.label_frequencies):
+        say(line)
 
 
 def frequency_curve(counts: ArrayLike, width: int = 60, height: int = 8) -> list[str]:

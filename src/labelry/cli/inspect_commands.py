@@ -6,13 +6,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from typer import Argument, Option
 
 from labelry.cli import options
-from labelry.cli.model_commands import Model, label_of, load_model, output
-from labelry.cli.options import print_json, print_table, progress_shown, stoppable
+from labelry.cli.model_commands import Model, check_replaceable, label_of, load_model, output
+from labelry.cli.options import print_json, print_table, progress_shown, say, stoppable
 from labelry.cli.reading import Reading, reads_data
+from labelry.progress import visible
 
 if TYPE_CHECKING:
     from labelry.data import Dataset
@@ -35,7 +35,7 @@ def inspect(model: Model, json: options.Json = False) -> None:
         print_json(found)
         return
     about = found["about"]
-    typer.echo(
+    say(
         f"{found['system']}, {found['n_labels'] or 0:,} labels, {human(found['size_bytes'])}, "
         f"made by labelry {found['labelry_version']} (format {found['format_version']})"
     )
@@ -119,7 +119,7 @@ def tree(
         save_picture(tree_picture(found, labels, counts, **size), out, force)
         return
     texts = {
-        "outline": lambda: text_outline(found, labels, counts, **size),
+        "outline": lambda: text_outline(found, [*map(visible, labels)], counts, **size),
         "json": lambda: to_json(found, labels) + "\n",
         "dot": lambda: to_graphviz(found, labels),
         "newick": lambda: to_newick(found, labels) + "\n",
@@ -134,8 +134,7 @@ def save_picture(picture: Any, out: Path, force: bool) -> None:
 
     if out.suffix.lower() not in PICTURES:
         raise ValueError(f"a picture's name must end in {', '.join(PICTURES)}; got {out.name}")
-    if out.exists() and not force:
-        raise ValueError(f"{out} already exists; use --force to replace it")
+    check_replaceable(out, force)
     with open_output(out) as stream:
         picture.savefig(stream, format=out.suffix[1:].lower())
 
@@ -273,10 +272,10 @@ def _print_explanation(found: Explanation) -> None:
     )
     rows = [(*a, *b) for a, b in zip_longest(*sides, fillvalue=("", ""))]
     print_table(rows, "for", "", "against", "", title=f"{found.label}: {sure}")
-    typer.echo(f"other words {found.rest:+.3f}, bias {found.bias:+.3f}: margin {found.margin:+.3f}")
+    say(f"other words {found.rest:+.3f}, bias {found.bias:+.3f}: margin {found.margin:+.3f}")
     if found.scores:
         said = ", ".join(f"{name} {score:.3f}" for name, score in found.scores.items())
-        typer.echo(f"scores: {said}")
+        say(f"scores: {said}")
 
 
 @reads_data
@@ -313,7 +312,7 @@ def report(
         descriptions = None if names is None else read_names(names)
         target.write(page_on(ranker, model, dataset, data.name, descriptions, seed))
     if not quiet:
-        typer.echo(f"the report is in {out}; open it in a browser", err=True)
+        say(f"the report is in {out}; open it in a browser", err=True)
 
 
 def page_on(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,10 +19,12 @@ from labelry.cli.options import (
     print_json,
     print_table,
     progress_shown,
+    say,
     stoppable,
     warnings_told,
 )
 from labelry.cli.reading import PANEL, Memory, Reading, reads_data
+from labelry.cli.streams import standard_output
 from labelry.cli.system_flags import TAGGER, given_parameters, parameters_of_system, system_option
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def train(
             }
         )
     elif not quiet:
-        typer.echo(
+        say(
             f"trained {system} on {dataset.n_rows:,} rows and {dataset.n_labels:,} labels in "
             f"{seconds:.1f} s with at most {human(peak())} of memory; "
             f"{size / 1e6:,.1f} MB in {out}",
@@ -330,7 +331,7 @@ def print_measures(result: dict[str, Any]) -> None:
     print_table(rows, "", *(f"@{k}" for k in ks), frame=False)
     for name, value in result.items():
         if isinstance(value, (int, float)) and "@" not in name:
-            typer.echo(f"{name}: {value:{',.2f' if isinstance(value, float) else ','}}")
+            say(f"{name}: {value:{',.2f' if isinstance(value, float) else ','}}")
 
 
 def load_model(path: Path, jobs: int | None) -> LabelRanker:
@@ -344,16 +345,21 @@ def label_of(ranker: LabelRanker, text: str) -> str | int:
     return int(text) if ranker.classes_.dtype.kind in "iu" and text.isdigit() else text
 
 
+def check_replaceable(path: Path, force: bool) -> None:
+    """Raise a ValueError for a file that exists, unless `force`; a device or pipe is written to."""
+    if (path.is_file() or path.is_dir()) and not force:
+        raise ValueError(f"{path} already exists; use --force to replace it")
+
+
 @contextmanager
 def output(path: Path | None, force: bool) -> Iterator[TextIO]:
     """Open standard output, or a file that appears only when it is complete."""
     if path is None:
-        yield sys.stdout
+        yield standard_output()
         return
 
     from labelry.data.streams import open_output
 
-    if path.exists() and not force:
-        raise ValueError(f"{path} already exists; use --force to replace it")
+    check_replaceable(path, force)
     with open_output(path) as raw:
         yield codecs.getwriter("utf-8")(raw)  # type: ignore[misc]

@@ -18,6 +18,8 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import typer
 from typer import Argument, Option
 
+from labelry.progress import show_phases, visible
+
 Labelled = Annotated[Path, Argument(metavar="DATA", help="Labelled rows, any format.")]
 Seed = Annotated[int, Option("--seed", help="Seed of everything that is random.")]
 Jobs = Annotated[int | None, Option("--jobs", help="Threads to use.", show_default="all cores")]
@@ -43,13 +45,11 @@ def out_option(help: str, **more: Any) -> Any:
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[None]:
     """Show phases and log lines on standard error, unless `quiet`."""
-    from labelry.progress import show_phases
-
     if quiet:
         yield
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(_Visible("%(message)s"))
     log = logging.getLogger("labelry")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -62,6 +62,13 @@ def progress_shown(quiet: bool) -> Iterator[None]:
         raise
     finally:
         log.removeHandler(handler)
+
+
+class _Visible(logging.Formatter):
+    """Log lines whose names show their control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
 
 
 class _Stream:
@@ -128,7 +135,7 @@ def kept_if_interrupted(kept: Callable[[], str | None]) -> Iterator[None]:
         yield
     except KeyboardInterrupt as interrupt:
         if (what := kept()) is not None:
-            interrupt.add_note(what)
+            interrupt.add_note(visible(what))
         raise
 
 
@@ -137,16 +144,21 @@ def warnings_told() -> Iterator[None]:
     """Print each warning as one line on standard error, without its line of code."""
 
     def tell(message: Warning | str, *_: Any, **__: Any) -> None:
-        typer.echo(f"labelry: warning: {message}", err=True)
+        say(f"labelry: warning: {message}", err=True)
 
     with warnings.catch_warnings():
         warnings.showwarning = tell
         yield
 
 
+def say(text: object, *, err: bool = False) -> None:
+    """Print one line; control characters of names in it are shown."""
+    typer.echo(visible(text), err=err)
+
+
 def print_json(value: dict[str, Any]) -> None:
     """Print one object on one line of standard output; nan and infinity become null."""
-    typer.echo(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
+    say(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
 
 
 def _finite(value: Any) -> Any:
@@ -173,7 +185,7 @@ def print_table(
 
     # `Text` keeps brackets in names, which are markup in a str.
     table = Table(
-        title=Text(title, style="italic") if title else None,
+        title=Text(visible(title), style="italic") if title else None,
         title_justify="left",
         show_header=bool(heading),
         box=box.HEAVY_HEAD if frame else None,
@@ -181,7 +193,7 @@ def print_table(
     for i, text in enumerate(heading):
         table.add_column(text, justify="right" if i and not heading[0] else "left")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     console = Console()
     console.width = max(console.width, width)
     console.print(table)

@@ -10,12 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO, TypeVar
 
-import typer
 from typer import Argument, Option
 
 from labelry.cli import options
 from labelry.cli.model_commands import Model, load_model, output
-from labelry.cli.options import kept_if_interrupted, progress_shown, stoppable
+from labelry.cli.options import kept_if_interrupted, progress_shown, say, stoppable
 from labelry.cli.reading import Reading, reads_data
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def predict(
     lines = RankingLines(form, ranker.classes_.tolist(), n_best, threshold)
     source = "standard input" if is_standard_input(file) else file.name
     if is_standard_input(file) and sys.stdin is not None and sys.stdin.isatty() and not quiet:
-        typer.echo("labelry: type one text per line; end with Ctrl-D", err=True)
+        say("labelry: type one text per line; end with Ctrl-D", err=True)
     blocks = replace(reading, jobs=1).unlabelled_blocks(file, ranker)
     n_done = 0
     with (

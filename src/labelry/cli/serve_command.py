@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
 from labelry.cli.model_commands import Model
+from labelry.cli.options import say
 from labelry.errors import MissingExtraError
 
 
@@ -61,13 +61,13 @@ def serve(
         max_connections=max_connections,
         access_log=access_log,
     )
-    typer.echo(f"labelry: loading {model.name}", err=True)
+    say(f"labelry: loading {model.name}", err=True)
 
     def ready(address: str, beyond_this_machine: bool) -> None:
         if beyond_this_machine and settings.api_key is None:
             open_to = "whoever can reach this address can use the server, as it has no API key"
-            typer.echo(f"labelry: {open_to} (--api-key-file)", err=True)
-        typer.echo(f"serving {model.name} at {address} (API: {address}/docs; stop with Ctrl-C)")
+            say(f"labelry: {open_to} (--api-key-file)", err=True)
+        say(f"serving {model.name} at {address} (API: {address}/docs; stop with Ctrl-C)")
 
     run(settings, host, port, workers, ready)
 

@@ -16,6 +16,7 @@ from labelry.cli.options import (
     kept_if_interrupted,
     print_json,
     progress_shown,
+    say,
     stoppable,
     warnings_told,
 )
@@ -100,18 +101,18 @@ def tune(
         print_json(_as_json(found, system, measure, parameters) | {"command": shlex.join(command)})
     else:
         default = "failed" if found.default is None else f"{found.default.score:.2f}"
-        typer.echo(
+        say(
             f"best {measure} {found.best.score:.2f}, defaults {default}, on {found.n_held_out:,} "
             "held-out rows by which the best was chosen; to train it:",
             err=True,
         )
-        typer.echo(shlex.join(command))
+        say(shlex.join(command))
 
 
 def _tell(n_rows: int, trial: Trial, measure: str) -> None:
     flags = shlex.join(flags_of(trial.parameters)) or "(defaults)"
     said = f"{measure} {trial.score:6.2f}" if trial.error is None else f"failed: {trial.error}"
-    typer.echo(f"{n_rows:9,} rows  {trial.seconds:7.1f} s  {said}  {flags}", err=True)
+    say(f"{n_rows:9,} rows  {trial.seconds:7.1f} s  {said}  {flags}", err=True)
 
 
 def _best_so_far(trials_done: list[tuple[int, Trial]], measure: str) -> str | None:

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, get_args
 
-import typer
 from typer import Argument
 
 from labelry.cli import options
-from labelry.cli.options import print_json, progress_shown, stoppable
+from labelry.cli.options import print_json, progress_shown, say, stoppable
 
 _LABELS, _DOCUMENTS, _WORDS = 80, 20, 400  # labels, documents of each, words in all; not tuned
 
@@ -51,7 +50,7 @@ def warm(
         found = {"kernels": clock().kernels, "seconds": round(clock().seconds, 3)}
         print_json(found | {"cache": str(place)})
     elif not quiet:
-        typer.echo(
+        say(
             f"compiled {clock().kernels:,} kernels in {clock().seconds:.0f} s; "
             f"{'they are' if clock().kernels else 'all were already'} in {place}",
             err=True,

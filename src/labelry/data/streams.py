@@ -162,14 +162,12 @@ def open_output(path: str | Path) -> Iterator[BinaryIO]:
         part, file = _open_part(target, direct)
     except OSError as error:
         raise DataError(f"cannot be written: {error.strerror}", path=path) from error
-    if direct:
-        with file, wrap(file) as out:
-            yield out
-        return
     try:
         with file:
             with wrap(file) as out:
                 yield out
+            if direct:
+                return
             file.flush()
             os.fsync(file.fileno())
             os.replace(part, target)  # still locked, so that nobody takes it for abandoned
@@ -179,7 +177,8 @@ def open_output(path: str | Path) -> Iterator[BinaryIO]:
             raise
         raise DataError(f"cannot be written: {error.strerror or error}", path=path) from error
     finally:
-        part.unlink(missing_ok=True)
+        if not direct:
+            part.unlink(missing_ok=True)
 
 
 def _open_part(target: Path, direct: bool) -> tuple[Path, BinaryIO]:
