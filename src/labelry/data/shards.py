@@ -261,7 +261,8 @@ def open_shards(path: str | Path) -> Shards:
 
 def from_manifest(path: Path, manifest: dict[str, Any]) -> Shards:
     """Open the shards that a manifest lists, complete or not."""
-    shards = tuple(Shard(**entry) for entry in manifest["shards"])
+    fields = manifest_fields(manifest)
+    shards = fields["shards"]
     if sum(shard.rows for shard in shards) != manifest["n_rows"]:
         raise ValueError(f"the shards do not have {manifest['n_rows']} rows together")
     if not set(manifest["files"]) <= set(OTHER_FILES):
@@ -272,9 +273,15 @@ def from_manifest(path: Path, manifest: dict[str, Any]) -> Shards:
         found = plain_size(path / name)
         if found != size:
             raise DataError(f"is damaged: found {found} bytes, expected {size}", path=path / name)
-    columns = (manifest["n_features"], manifest["n_labels"])
-    source = unpack(Source, manifest["source"], "source", {}, {}, StoredCheck())
-    return Shards(path, manifest["n_rows"], *columns, manifest["files"], shards, source)
+    return Shards(path, **fields)
+
+
+def manifest_fields(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Shards` that a manifest holds."""
+    fields = {name: manifest[name] for name in ("n_rows", "n_features", "n_labels", "files")}
+    fields["shards"] = tuple(Shard(**entry) for entry in manifest["shards"])
+    fields["source"] = unpack(Source, manifest["source"], "source", {}, {}, StoredCheck())
+    return fields
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

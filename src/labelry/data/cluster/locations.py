@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 
 from labelry.data.shards import (
     MANIFEST,
-    Shard,
     Shards,
+    manifest_fields,
     open_shards,
     read_manifest,
     reading_shards,
@@ -74,9 +74,7 @@ def open_location(path: str | Path, *, cache: str | Path | None = None) -> Shard
             raise DataError("the shards are incomplete", path=as_location(path))
         for name in manifest["files"]:
             fetch(name)
-        sizes = {name: manifest[name] for name in ("n_rows", "n_features", "n_labels", "files")}
-        shards = tuple(Shard(**entry) for entry in manifest["shards"])
-        return FetchedShards(path=local, shards=shards, **sizes, fetch=fetch)
+        return FetchedShards(local, **manifest_fields(manifest), fetch=fetch)
 
 
 @dataclass(frozen=True)
