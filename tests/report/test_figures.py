@@ -15,9 +15,15 @@ def texts(svg: Element) -> list[str]:
 
 
 def test_every_chart_has_axis_titles_and_a_text_alternative() -> None:
-    curve = {"P": np.array([90.0, 50.0, 30.0]), "R": np.array([40.0, 60.0, 70.0])}
+    nan = np.array([np.nan, 20.0, np.nan])
+    curve = {
+        "Nothing": nan * np.nan,
+        "Some": nan,
+        "P": np.array([90.0, 50.0, 30.0]),
+        "R": np.array([40.0, 60.0, 70.0]),
+    }
     charts = {
-        ("Labels predicted per row (k)", "Percent"): figures.cutoff_chart(curve),
+        ("k", "Percent"): figures.share_chart(Axis("k", 1, 3, []), [1, 2, 3], curve),
         ("Labels, by their rows in training", "Recall, percent"): figures.frequency_chart(
             [("tail", [("R@1", 12.34), ("R@3", float("nan"))])]
         ),
@@ -26,8 +32,8 @@ def test_every_chart_has_axis_titles_and_a_text_alternative() -> None:
         ),
         ("Direction, by rank", "Value"): figures.spectrum_chart(np.array([4.0, 2.0, 1.0]), "Value"),
     }
-    said = ["k = 3: precision 30.0, recall 70.0", "R@1 12.3, R@3 no rows", "90 predicted, 80 right"]
-    said.append("3 values, from 4 to 1")
+    said = ["Some from no rows to no rows; P from 90.0 to 30.0", "R@1 12.3, R@3 no rows"]
+    said += ["90 predicted, 80 right", "3 values, from 4 to 1"]
     for (axes, svg), alternative in zip(charts.items(), said, strict=True):
         assert set(axes) <= set(texts(svg))
         assert svg.get("role") == "img"
@@ -61,13 +67,11 @@ def test_any_spectrum_can_be_drawn(values: list[float]) -> None:
 
 
 def test_names_at_the_ends_of_lines_do_not_touch() -> None:
-    same = {"P": np.array([50.0, 50.0]), "R": np.array([50.0, 50.0])}
-    ends = [
-        float(text.get("y", 0))
-        for text in figures.cutoff_chart(same).iter("text")
-        if text.text in ("Precision", "Recall")
-    ]
-    assert abs(ends[0] - ends[1]) >= 15
+    same = {name: np.array([50.0, 50.0]) for name in ("one", "two", "three")}
+    chart = figures.share_chart(Axis("x", 0, 1, []), [0, 1], same)
+    ends = sorted(float(text.get("y", 0)) for text in chart.iter("text") if text.text in same)
+    assert (np.diff(ends) >= 15).all()
+    assert len(ends) == 3
 
 
 def test_a_bar_in_a_table_is_as_long_as_its_share() -> None:

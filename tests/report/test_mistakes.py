@@ -1,4 +1,4 @@
-"""Confused labels, best and worst ones, against plain loops."""
+"""Confused labels, and counts of each label, against plain loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from labelry.metrics.matching import Matched, match
-from labelry.report.mistakes import FEWEST_ROWS, confusions, extremes, first_r
+from labelry.report.mistakes import confusions, first_r, label_counts
 
 N_KNOWN = 8  # of 10 labels
 
@@ -46,36 +46,13 @@ def test_confusions(truth: Matched) -> None:
     assert confusions(truth, N_KNOWN, 3) == found[:3]
 
 
-def test_extremes(truth: Matched) -> None:
-    best, worst, of = extremes(truth, N_KNOWN, 3)
-    expected = {}
-    for label in range(N_KNOWN):
-        rows = [r for r in range(truth.n_rows) if label in truth.Y[[r]].indices]
-        said = [r for r in range(truth.n_rows) if label in best_of(truth, r)]
-        both = len(set(rows) & set(said))
-        if len(rows) >= FEWEST_ROWS:
-            expected[label] = (len(rows), both / len(said), both / len(rows))
-    assert of == len(expected)
-    f1 = {j: 2 * p * r / (p + r) if p + r else 0.0 for j, (_, p, r) in expected.items()}
-    for score in (*best, *worst):
-        assert (score.rows, score.precision, score.recall) == expected[score.label]
-        assert score.f1 == pytest.approx(f1[score.label])
-    ordered = sorted(f1.values())
-    assert [s.f1 for s in worst] == pytest.approx(ordered[:3])
-    assert [s.f1 for s in best] == pytest.approx(ordered[:-4:-1])
-
-
-def test_labels_that_are_all_alike_are_in_one_list_only() -> None:
-    Y = csr_array(np.repeat(np.eye(4, dtype=np.float32), 6, axis=0))
-    best, worst, of = extremes(match(Y, Y.indices[:, None]), 4, 10)
-    assert of == 4
-    assert sorted(s.label for s in (*best, *worst)) == [0, 1, 2, 3]
-    assert {s.f1 for s in (*best, *worst)} == {1.0}
-
-
-def test_rare_labels_are_neither_best_nor_worst() -> None:
-    Y = csr_array(np.eye(4, dtype=np.float32))
-    assert extremes(match(Y, Y.indices[:, None]), 4, 10) == ([], [], 0)
+def test_label_counts(truth: Matched) -> None:
+    counts = label_counts(truth)
+    for label in range(truth.n_labels):
+        rows = {r for r in range(truth.n_rows) if label in truth.Y[[r]].indices}
+        said = {r for r in range(truth.n_rows) if label in best_of(truth, r)}
+        found = [int(values[label]) for values in (counts.true, counts.predicted, counts.both)]
+        assert found == [len(rows), len(said), len(rows & said)]
 
 
 def test_nothing_is_confused_where_all_is_right_or_nothing_is_said() -> None:

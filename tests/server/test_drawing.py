@@ -1,4 +1,4 @@
-"""The map of a model's labels: its bytes, and its drawing aside of requests."""
+"""The map of a model's labels is drawn aside of requests."""
 
 from __future__ import annotations
 
@@ -15,38 +15,26 @@ import pytest
 from starlette.testclient import TestClient
 
 import labelry
-from labelry.report.label_map import LabelMap
+from labelry.report.label_map import LabelMap, label_map
+from labelry.report.map_canvas import encoded
+from labelry.report.shown_labels import label_texts
 from labelry.server import drawing
 from labelry.server.app import create_app
-from labelry.server.drawing import Drawing, encoded
+from labelry.server.drawing import Drawing
 from labelry.server.served import fingerprint_of
 from labelry.server.settings import ServerSettings
 
-POINTS = np.array([[0, 1], [0.5, 0.25], [1, 0]], dtype=np.float32)
 FOUND = LabelMap(
-    POINTS, np.array([1, 0, 1], np.uint8), np.array([[1, -1, -1], [2, 0, -1]]), ["Cat", ""]
+    np.array([[0, 1], [0.5, 0.25], [1, 0]], dtype=np.float32),
+    np.array([1, 0, 1], np.uint8),
+    np.array([[1, -1, -1], [2, 0, -1]]),
+    ["Cat", ""],
 )
 COUNTS = np.array([0, 7, 63])
 
 
-def decoded(content: bytes) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
-    """The parts of a map, as the page reads them."""
-    size = int.from_bytes(content[:4], "little")
-    assert size % 4 == 0
-    head = json.loads(content[4 : 4 + size])
-    n = head["labels"]
-    rest = content[4 + size :]
-    assert len(rest) == 6 * n
-    points = np.frombuffer(rest[: 4 * n], "<u2").reshape(n, 2) / 65535
-    return head, points, np.frombuffer(rest[4 * n : 5 * n], np.uint8), np.array([*rest[5 * n :]])
-
-
-def test_a_map_in_bytes() -> None:
-    head, points, groups, frequency = decoded(encoded(FOUND, COUNTS))
-    assert head == {"labels": 3, "leaders": [[1], [2, 0]], "words": ["Cat", ""]}
-    np.testing.assert_allclose(points, POINTS, atol=1e-5)
-    assert groups.tolist() == [1, 0, 1]
-    assert frequency.tolist() == [0, 128, 255]  # log 8 is half of log 64
+def head_of(content: bytes) -> dict[str, Any]:
+    return json.loads(content[4 : 4 + int.from_bytes(content[:4], "little")])
 
 
 def test_the_process_draws_the_map_of_a_model(
@@ -57,10 +45,11 @@ def test_the_process_draws_the_map_of_a_model(
     drawing.main()
     fingerprint, _, content = capfdbinary.readouterr().out.partition(b"\n")
     assert fingerprint.decode() == fingerprint_of(models["texts"])
-    head, points, groups, _ = decoded(gzip.decompress(content))
-    counts = labelry.load(models["texts"]).label_counts_
-    assert head["leaders"][0][0] == int(np.argmax(counts))
-    assert (points.shape, groups.tolist()) == ((4, 2), [0, 0, 0, 0])
+    model = labelry.load(models["texts"])
+    rng = np.random.default_rng(0)
+    names = label_texts(model)
+    found = label_map(model.label_vectors(), model.label_counts_, names, rng)
+    assert gzip.decompress(content) == encoded(found, model.label_counts_)
 
 
 @pytest.fixture
@@ -80,10 +69,12 @@ def test_the_map_is_drawn_once_and_kept(models: dict[str, Path], drawn: list[str
     with TestClient(create_app(ServerSettings(models["texts"]))) as client:
         assert not drawn  # nobody has asked yet
         early = client.get("/v1/map")
-        assert (early.status_code, early.headers["retry-after"]) == (503, "1")
-        assert early.json()["error"]["code"] == "drawing"
+        assert (early.status_code, early.headers["retry-after"]) == (202, "1")
+        assert early.json()["status"] == "drawing"
+        assert 0 <= early.json()["seconds"] < 60
+        assert "Drawing the map of 4 labels" in early.json()["message"]
         found = client.get("/v1/map")
-        assert decoded(found.content)[0]["labels"] == 3
+        assert head_of(found.content)["labels"] == 3
         assert found.headers["content-encoding"] == "gzip"
         plain = client.get("/v1/map", headers={"accept-encoding": "identity"})
         assert plain.content == found.content
@@ -111,7 +102,7 @@ def test_a_new_model_has_a_new_map(
         first = client.get("/v1/map").headers["etag"]
         labelry.load(models["tagger"]).save(path, force=True)
         client.portal.call(app.state.service.holder.refresh)
-        assert client.get("/v1/map").status_code == 503
+        assert client.get("/v1/map").status_code == 202
         assert client.get("/v1/map").headers["etag"] != first
         assert len(drawn) == 2
 

@@ -8,6 +8,8 @@ from importlib.resources import files
 
 from starlette.testclient import TestClient
 
+from labelry.server.page_routes import OF_REPORT
+
 Start = Callable[..., TestClient]
 
 
@@ -26,6 +28,7 @@ def test_every_file_that_the_page_names_is_there(client_of: Start) -> None:
     named = set(re.findall(r'"(/page/[^"]+)"', page))
     assert {"/page/app.js", "/page/style.css", "/page/icon.svg"} <= named
     scripts = [f.name for f in (files("labelry.server") / "page").iterdir() if ".js" in f.name]
+    scripts += [name for name in OF_REPORT if ".js" in name]
     for name in scripts:
         text = client.get(f"/page/{name}").text
         named |= {f"/page/{file}" for file in re.findall(r'from "\./([^"]+)"', text)}
@@ -35,7 +38,8 @@ def test_every_file_that_the_page_names_is_there(client_of: Start) -> None:
 
 
 def test_nothing_in_the_files_needs_another_host_or_inline_code() -> None:
-    for file in (files("labelry.server") / "page").iterdir():
+    report = files("labelry.report") / "page"
+    for file in (*(files("labelry.server") / "page").iterdir(), *report.iterdir()):
         text = file.read_text()
         addresses = set(re.findall(r"https?://[^\s\"'<]+", text)) - {"http://www.w3.org/2000/svg"}
         assert not addresses, file.name

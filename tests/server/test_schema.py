@@ -48,7 +48,7 @@ def test_the_api_is_as_it_says(
 
     monkeypatch.setattr(drawing, "_draw", draw)
     address = address_of(model, max_batch=4, timeout=SECONDS)
-    with suppress(HTTPError):  # 503 until it is drawn, 409 if there is none
+    with suppress(HTTPError):  # 409 if there is none
         urlopen(f"{address}/v1/map")
     command = [
         *(sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"),

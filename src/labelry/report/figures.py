@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -83,23 +84,21 @@ class Chart:
         add(self.svg, element("rect", element("title", hint), **place, class_=class_))
 
 
-def cutoff_chart(curve: dict[str, Floats]) -> Element:
-    """Draw precision and recall against the number of predicted labels."""
-    P, R = curve["P"], curve["R"]
-    ks = list(range(1, len(P) + 1))
-    shown = [k for k in (1, 5, 10, 15, 20) if k < len(P)] + [len(P)]
-    x = Axis("Labels predicted per row (k)", 1, len(P), [(k, str(k)) for k in sorted(set(shown))])
-    said = "; ".join(f"k = {k}: precision {P[k - 1]:.1f}, recall {R[k - 1]:.1f}" for k in shown)
-    chart = Chart(x, percent_axis("Percent"), f"Line chart, in percent. {said}.", right=84)
-    ends = _apart(chart.y(P[-1]), chart.y(R[-1]), 15)
-    for name, values, class_, end in (
-        ("Precision", P, "series-1", ends[0]),
-        ("Recall", R, "series-2", ends[1]),
-    ):
-        chart.curve(ks, values.tolist(), f"line {class_}")
-        for k, value in zip(ks, values.tolist(), strict=True):
-            chart.dot(k, value, 3, f"dot {class_}", f"{name} at {k}: {value:.1f} %")
-        chart.text(chart.right + 9, end + 4.5, name, class_=f"name {class_}")
+def share_chart(x: Axis, xs: Sequence[float], shares: dict[str, Floats]) -> Element:
+    """Draw shares in percent against a common scale; each curve is named at its end."""
+    said = "; ".join(
+        f"{name} from {_said(values[0])} to {_said(values[-1])}" for name, values in shares.items()
+    )
+    chart = Chart(x, percent_axis("Percent"), f"Line chart, in percent. {said}.", right=96)
+    held = {name: values[~np.isnan(values)] for name, values in shares.items()}
+    heights = _apart([chart.y(v[-1]) if len(v) else chart.bottom for v in held.values()], 15)
+    for i, (name, values) in enumerate(shares.items()):
+        class_ = f"series-{i + 1}"
+        known = [(at, y) for at, y in zip(xs, values.tolist(), strict=True) if not math.isnan(y)]
+        chart.curve([at for at, _ in known], [y for _, y in known], f"line {class_}")
+        for at, y in known:
+            chart.dot(at, y, 3, f"dot {class_}", f"{name} at {at:g}: {y:.1f} %")
+        chart.text(chart.right + 9, heights[i] + 4.5, name, class_=f"name {class_}")
     return chart.svg
 
 
@@ -192,10 +191,17 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return ticks[first : last + 1 : math.ceil((last - first) / 7)]
 
 
-def _apart(a: float, b: float, least: float) -> tuple[float, float]:
-    """Move two heights apart so that texts there do not overlap."""
-    push = max(0.0, least - abs(a - b)) / 2
-    return (a + push, b - push) if a > b else (a - push, b + push)
+def _apart(heights: Sequence[float], least: float) -> list[float]:
+    """Move heights apart so that texts there do not overlap.
+
+    >>> _apart([10, 12, 90], 15)
+    [10, 25, 90]
+    """
+    found = list(heights)
+    order = sorted(range(len(found)), key=found.__getitem__)
+    for above, below in pairwise(order):
+        found[below] = max(found[below], found[above] + least)
+    return found
 
 
 def _said(value: float) -> str:

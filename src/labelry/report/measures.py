@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from labelry.data.dataset import Dataset
 from labelry.data.labels import align
 from labelry.estimators.base import LabelRanker
 from labelry.evaluation.evaluate import best_labels
+from labelry.linalg.parallel import resolve_jobs
 from labelry.metrics import Evaluation, inverse_propensity
 from labelry.metrics.matching import Matched, match
 from labelry.metrics.ranking import Totals, best_gains, ranking_totals, ratio
@@ -26,6 +28,7 @@ CUTOFFS = (1, 3, 5)
 LONGEST = 20  # labels that are ranked for each row
 RESAMPLES = 1_000  # bootstrap samples
 CONFIDENCE = 95  # percent
+THRESHOLDS = tuple(i / 20 for i in range(1, 20))  # of probabilities, in the curve of thresholds
 
 _BLOCK_ROWS = 10_000  # rows ranked at a time
 _TIMED_ROWS = 100  # rows that are ranked before timing, so that kernels are loaded
@@ -36,6 +39,7 @@ class Ranked(NamedTuple):
 
     truth: Matched
     scores: NDArray[np.float32]  # (n_rows, LONGEST); minus infinity where there is no label
+    known: NDArray[np.bool_]  # (n_rows,) whether a row has a word or feature that the model knows
     seconds: float  # of ranking
 
 
@@ -49,6 +53,8 @@ class Measures(NamedTuple):
     # For each bin of probabilities: predictions, sum of their probabilities, hits. None if the
     # scores are no probabilities.
     calibration: Floats | None  # (3, n_bins)
+    baseline: dict[str, float]  # P@1 and R@5 of always giving the most frequent labels
+    by_threshold: Floats | None  # (4, n): threshold, precision, recall, share of rows with a label
 
 
 def rank(model: LabelRanker, dataset: Dataset) -> Ranked:
@@ -68,7 +74,13 @@ def rank(model: LabelRanker, dataset: Dataset) -> Ranked:
             labels[rows], scores[rows] = best_labels(model, X[rows], LONGEST)
             seconds += time.perf_counter() - begin
             advance(len(labels[rows]))
-    return Ranked(match(Y, labels), scores, seconds)
+    return Ranked(match(Y, labels), scores, _known_rows(model, X), seconds)
+
+
+def _known_rows(model: LabelRanker, X: Any) -> NDArray[np.bool_]:
+    text = model.text_features_
+    matrix = X if text is None else text.transform(X, resolve_jobs(model.n_jobs))
+    return np.asarray((matrix != 0).sum(axis=1)).ravel() > 0
 
 
 def measure(model: LabelRanker, ranked: Ranked, rng: np.random.Generator) -> Measures:
@@ -100,7 +112,38 @@ def measure(model: LabelRanker, ranked: Ranked, rng: np.random.Generator) -> Mea
         by_frequency=total.by_frequency(),
         curve={name: 100 * ratio(curve[name])[:n_places] for name in ("P", "R")},
         calibration=calibration if model.probabilities else None,
+        baseline=_baseline(truth, counts),
+        by_threshold=by_threshold(ranked, THRESHOLDS) if model.probabilities else None,
     )
+
+
+def _baseline(truth: Matched, counts: NDArray[np.integer]) -> dict[str, float]:
+    """Return P@1 and R@5 of a model that always gives the most frequent labels of the training."""
+    frequent = np.argsort(-counts, kind="stable")[: CUTOFFS[-1]]
+    always = match(truth.Y, np.tile(frequent, (truth.n_rows, 1)))
+    totals = ranking_totals(always)
+    return {
+        "P@1": float(100 * ratio(totals["P"])[0]),
+        f"R@{CUTOFFS[-1]}": float(100 * ratio(totals["R"])[-1]),
+    }
+
+
+def by_threshold(ranked: Ranked, thresholds: Sequence[float]) -> Floats:
+    """Return what taking labels from a threshold on gives, in percent: (4, n_thresholds).
+
+    The rows are the threshold, the share of the labels taken that are right, the share of the right
+    labels that are taken, and the share of the rows with a label. A label is taken from the best
+    `LONGEST` of a row.
+    """
+    truth, scores = ranked.truth, ranked.scores
+    columns = []
+    for threshold in thresholds:
+        taken = (scores >= threshold) & (truth.labels >= 0)
+        right = float((taken & truth.hits).sum())
+        of = np.array([taken.sum(), truth.Y.nnz, truth.n_rows], dtype=np.float64)
+        shares = ratio(np.stack([[right, right, taken.any(axis=1).sum()], of]))
+        columns.append([threshold, *shares])
+    return 100 * np.array(columns, dtype=np.float64).T
 
 
 def row_gains(block: Matched, weights: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Find the labels with the best and worst F1, and the pairs of labels that a model confuses.
+"""Count how often each label is right, and find the pairs of labels that a model confuses.
 
 The best R predictions of each row count, where R is the number of its true labels, and at most the
 number of ranked labels. So precision and recall of a row are equal.
@@ -11,11 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from labelry.arrays import I64
 from labelry.metrics.labelwise import LabelCounts
 from labelry.metrics.matching import Matched
-
-FEWEST_ROWS = 5  # rows that a label needs to be listed as best or worst; not tuned
 
 
 class Confusion(NamedTuple):
@@ -32,20 +29,15 @@ class Confusion(NamedTuple):
     back: int
 
 
-class LabelScore(NamedTuple):
-    """Precision, recall and F1 of a label, between 0 and 1, and its `rows` in the data."""
-
-    label: int
-    rows: int
-    precision: float
-    recall: float
-    f1: float
-
-
 def first_r(truth: Matched) -> Matched:
     """Keep the best R predictions of each row; the others become -1."""
     kept = np.arange(truth.labels.shape[1]) < truth.n_true[:, None]
     return Matched(truth.Y, np.where(kept, truth.labels, -1), truth.hits & kept)
+
+
+def label_counts(truth: Matched) -> LabelCounts:
+    """Return for each label how often it is true, predicted, and both."""
+    return LabelCounts(truth.n_labels).add(first_r(truth))
 
 
 def confusions(truth: Matched, n_known: int, n: int) -> list[Confusion]:
@@ -79,29 +71,3 @@ def _found(best: Matched) -> NDArray[np.bool_]:
     keys = best.true_rows * width + best.Y.indices
     predicted = np.arange(best.n_rows)[:, None] * width + best.labels
     return np.isin(keys, predicted[best.hits])
-
-
-def extremes(
-    truth: Matched, n_known: int, n: int
-) -> tuple[list[LabelScore], list[LabelScore], int]:
-    """Return the n labels with the highest F1, the n with the lowest, and the number of candidates.
-
-    Candidates are labels of the model with at least `FEWEST_ROWS` rows here. No label is in both
-    lists; of equal labels the most frequent comes first.
-    """
-    counts = LabelCounts(truth.n_labels).add(first_r(truth))
-    labels = np.flatnonzero(counts.true[:n_known] >= FEWEST_ROWS)
-    true, predicted, both = (a[labels] for a in (counts.true, counts.predicted, counts.both))
-    f1 = 2 * both / (true + predicted)
-    n = min(n, len(labels) // 2)
-    best = np.lexsort((-true, -f1))[:n]
-    worst = np.lexsort((-true, f1))
-    worst = worst[~np.isin(worst, best)][:n]
-
-    def scores(places: I64) -> list[LabelScore]:
-        columns = (labels, true, both / np.maximum(predicted, 1), both / true, f1)
-        return [
-            LabelScore(*row) for row in zip(*(c[places].tolist() for c in columns), strict=True)
-        ]
-
-    return scores(best), scores(worst), len(labels)

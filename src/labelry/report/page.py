@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from labelry import memory
 from labelry._version import __version__
 from labelry.data.dataset import Dataset
 from labelry.estimators.base import LabelRanker
-from labelry.linalg.parallel import resolve_jobs
 from labelry.ranking.ranker import HasLabelVectors, supports
-from labelry.report.markup import Content, Element, add, element, isolated, rendered, shortened
+from labelry.report.markup import Content, Element, add, element, isolated, rendered
 from labelry.report.measures import measure, rank
-from labelry.report.sections import SECTIONS, LeftOut, Subject
+from labelry.report.mistakes import label_counts
+from labelry.report.sections import FOLDED, SECTIONS, Sections
 from labelry.report.shown_labels import ShownLabels
-
-_PARAMETER = 60  # most characters of a parameter value
+from labelry.report.subject import LeftOut, Subject, counted
 
 
 def report_page(
@@ -54,11 +53,41 @@ def report_page(
     ranked = rank(model, dataset)
     measures = measure(model, ranked, rng)
     vectors = model.label_vectors() if supports(model, HasLabelVectors) else None
-    subject = Subject(model, dataset, names, ranked, measures, vectors, training, rng)
-    main = element("main")
-    reasons: list[Content] = []
-    links: list[Content] = []
-    for group in SECTIONS:
+    counts = label_counts(ranked.truth)
+    subject = Subject(
+        model,
+        dataset,
+        names,
+        ranked,
+        measures,
+        counts,
+        vectors,
+        training,
+        rng,
+        model_name,
+        size_bytes,
+    )
+    main, reasons, links = element("main"), list[Content](), list[Content]()
+    add(main, *_sections(subject, SECTIONS, reasons, links))
+    folded = element("details", element("summary", "For engineers"), id="engineers")
+    links.append(element("a", "For engineers", href="#engineers"))
+    add(main, add(folded, *_sections(subject, FOLDED, reasons, [])))
+    if reasons:
+        items = element("ul", *reasons, class_="quiet left-out")
+        add(folded, _section("left-out", "Not in this report", items))
+    script = _script()
+    body = element("body", _header(subject, data_name, links), main)
+    footer = element("p", f"Made by labelry {__version__}.", class_="quiet small")
+    add(body, element("footer", footer), element("script", script, type="module"))
+    head = _head(f"{model_name}: labelry report", script)
+    return "<!doctype html>\n" + rendered(element("html", head, body, lang="en")) + "\n"
+
+
+def _sections(
+    subject: Subject, groups: Sections, reasons: list[Content], links: list[Content]
+) -> Iterator[Element]:
+    """Yield the sections that apply to a model; write down why others do not, and links."""
+    for group in groups:
         found = []
         for name, title, make in group:
             try:
@@ -67,16 +96,7 @@ def report_page(
                 reasons.append(element("li", f"{title}: {why}."))
             else:
                 links += [element("a", title, href=f"#{name}"), " "]
-        add(main, *(found if len(found) < 2 else [element("div", *found, class_="pair")]))
-    if reasons:
-        items = element("ul", *reasons, class_="quiet left-out")
-        add(main, _section("left-out", "Not in this report", items))
-    head = _head(f"{model_name}: labelry report")
-    header = _header(subject, model_name, data_name, size_bytes, links)
-    footer = element("p", f"Made by labelry {__version__}.", class_="quiet small")
-    script = element("script", _own("map.js"))
-    body = element("body", header, main, element("footer", footer), script)
-    return "<!doctype html>\n" + rendered(element("html", head, body, lang="en")) + "\n"
+        yield from found if len(found) < 2 else [element("div", *found, class_="pair")]
 
 
 def _section(name: str, title: str, *parts: Content, **attributes: object) -> Element:
@@ -84,8 +104,8 @@ def _section(name: str, title: str, *parts: Content, **attributes: object) -> El
     return element("section", heading, *parts, **attributes, aria_labelledby=f"{name}-title")
 
 
-def _head(title: str) -> Element:
-    style, script = _own("base.css") + _own("style.css"), _own("map.js")
+def _head(title: str, script: str) -> Element:
+    style = _own("base.css") + _own("report.css")
     # The page may load nothing, and run only its own style and script, because names of labels and
     # texts can hold any markup.
     policy = (
@@ -106,51 +126,29 @@ def _head(title: str) -> Element:
     )
 
 
-def _header(
-    subject: Subject, model_name: str, data_name: str, size_bytes: int | None, links: list[Content]
-) -> Element:
+def _header(subject: Subject, data_name: str, links: list[Content]) -> Element:
     date = datetime.now().astimezone()
     lead = element("p", class_="quiet")
     add(lead, "Measured on ", isolated(data_name, 80))
-    add(lead, " on ", element("time", f"{date:%d %B %Y, %H:%M}", datetime=date.isoformat()))
-    facts = element("dl", class_="facts")
-    for name, value in _facts(subject, size_bytes).items():
-        wide = "wide" if len(value) > _PARAMETER else None
-        add(facts, element("div", element("dt", name), element("dd", value), class_=wide))
+    add(lead, " on ", element("time", f"{date:%d %B %Y, %H:%M}", datetime=date.isoformat()), ": ")
+    add(lead, _measured_on(subject))
     nav = element("nav", *links, aria_label="Sections")
-    title = element("h1", isolated(model_name, 80))
-    return element("header", title, lead, nav, element("section", facts, aria_label="Facts"))
+    return element("header", element("h1", isolated(subject.model_name, 80)), lead, nav)
 
 
-def _facts(subject: Subject, size_bytes: int | None) -> dict[str, str]:
-    model, dataset, truth = subject.model, subject.dataset, subject.ranked.truth
-    text = model.text_features_
-    features = (
-        f"{text.n_features_out_:,} features of texts"
-        if text
-        else f"{model.n_features_in_:,} features"
-    )
-    n_true = truth.n_true
-    unseen = len(np.unique(truth.Y.indices[truth.Y.indices >= subject.names.n_known]))
-    data = f"{dataset.n_rows:,} rows with {n_true.mean():.1f} labels on average"
+def _measured_on(subject: Subject) -> str:
+    n_true = subject.ranked.truth.n_true
+    rows = counted(subject.dataset.n_rows, subject.unit)
+    said = f"{rows} with {n_true.mean():.1f} labels on average"
     if without := int((n_true == 0).sum()):
-        data += f", {without:,} without labels"
-    if unseen:
-        data += f", {unseen:,} label{'s' if unseen > 1 else ''} never seen in training"
-    ms = 1e3 * subject.ranked.seconds / dataset.n_rows
-    threads = resolve_jobs(model.n_jobs)
-    own = {k: v for k, v in model.get_params(deep=False).items() if k != "n_jobs"}
-    facts = {
-        "System": model.system,
-        "Trained on": f"{model.n_rows_:,} rows, {subject.names.n_known:,} labels, {features}",
-        "Measured on": data,
-        "Model": "not saved" if size_bytes is None else f"{memory.human(size_bytes)} on disk",
-        "Prediction": f"{ms:.3g} ms a row, {threads} thread{'s' if threads > 1 else ''}",
-        "Memory of this run": f"{memory.human(memory.peak())} at most",
-        "labelry": __version__,
-    }
-    said = ", ".join(f"{name}={shortened(repr(v), _PARAMETER)}" for name, v in own.items())
-    return facts | {"Parameters": said}
+        said += f", {without:,} without labels"
+    return f"{said}. The model was trained on {counted(subject.model.n_rows_, subject.unit)}."
+
+
+def _script() -> str:
+    """Return the scripts of the page in one: modules, of which one imports the other."""
+    text = "".join(map(_own, ("map-painter.js", "map.js", "report.js")))
+    return re.sub(r"^import .*;\n|^export ", "", text, flags=re.MULTILINE)
 
 
 def _own(name: str) -> str:

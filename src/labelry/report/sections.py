@@ -5,76 +5,35 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from labelry.data.dataset import Dataset
+from labelry._version import __version__
+from labelry.arrays import I64
 from labelry.estimators.base import LabelRanker
-from labelry.memory import human
+from labelry.linalg.parallel import resolve_jobs
+from labelry.memory import human, peak
+from labelry.metrics.matching import Matched
 from labelry.metrics.ranking import BIN_NAMES, frequency_bins
 from labelry.progress import phase
 from labelry.report import figures
 from labelry.report.examples import Example, examples, marked, strong_features
-from labelry.report.label_map import LabelMap, label_map
-from labelry.report.map_figure import map_figure
+from labelry.report.label_map import label_map
+from labelry.report.label_table import label_table
+from labelry.report.map_canvas import map_canvas
 from labelry.report.markup import Content, Element, add, element, isolated, shortened, table
-from labelry.report.measures import CONFIDENCE, CUTOFFS, RESAMPLES, Measures, Ranked, label_spectrum
-from labelry.report.mistakes import FEWEST_ROWS, LabelScore, confusions, extremes
-from labelry.report.shown_labels import ShownLabels
+from labelry.report.measures import CONFIDENCE, CUTOFFS, RESAMPLES, by_threshold, label_spectrum
+from labelry.report.mistakes import confusions
+from labelry.report.subject import LeftOut, Subject, counted, quiet
+from labelry.report.verdict import headline, next_steps
 from labelry.tagging.explanation import Explanation
 
 _PAIRS = 15  # most pairs of confused labels
-_EXTREMES = 10  # labels with the best F1, and as many with the worst
+_PARAMETER = 60  # most characters of a parameter value
 _TEXT = 700  # most characters of an example
 _TRUE = 8  # most true labels that are listed for an example
 _BIN_ROWS = {"tail": "at most 5", "torso": "6 to 50", "head": "more than 50"}
-_LEADER = 30  # most characters of a label in the legend of the map
-
-
-class LeftOut(Exception):
-    """Raised with the reason why a section is left out."""
-
-
-class Subject(NamedTuple):
-    """The data that sections are made from."""
-
-    model: LabelRanker
-    dataset: Dataset
-    names: ShownLabels
-    ranked: Ranked
-    measures: Measures
-    vectors: NDArray[np.float32] | None
-    training: dict[str, Any] | None
-    rng: np.random.Generator
-
-
-def headline(subject: Subject) -> list[Content]:
-    """Return the few numbers that matter most."""
-    values, intervals = subject.measures.values, subject.measures.intervals
-    shown = {
-        "First label right": "P@1",
-        "Right labels among the best five": "R@5",
-        "First label right, rare labels counting more": "PSP@1",
-        "Probabilities off by": "ECE",
-    }
-    cards = [
-        (
-            what,
-            f"{values[name]:.1f} %",
-            f"{name}: {_interval_text(intervals[name])}" if name in intervals else name,
-        )
-        for what, name in shown.items()
-        if not math.isnan(values.get(name, math.nan))
-    ]
-    ms = 1e3 * subject.ranked.seconds / subject.dataset.n_rows
-    cards.append(("Time for a row", f"{ms:.2g} ms", "measured in this run"))
-    found = element("div", class_="cards")
-    for what, value, note in cards:
-        small = element("span", note, class_="quiet small")
-        add(found, element("div", what, element("b", value), small, class_="card"))
-    return [found]
 
 
 def accuracy(subject: Subject) -> list[Content]:
@@ -102,7 +61,7 @@ def accuracy(subject: Subject) -> list[Content]:
         ],
         numbers=(1, 2, 3),
     )
-    note = _quiet(
+    note = quiet(
         "P@k: share of right labels among the best k. PSP@k: the same where rare labels count "
         "more, over what is possible. R: share of a row's right labels that is found. Coverage: "
         "share of the labels that is found somewhere. Labels that the model never saw count as "
@@ -114,9 +73,37 @@ def accuracy(subject: Subject) -> list[Content]:
 def by_cutoff(subject: Subject) -> list[Content]:
     if subject.names.n_known < 2:
         raise LeftOut("the model knows one label only")
-    note = _quiet("More labels a row: more of the right ones are found, more of them are wrong.")
-    chart = figures.cutoff_chart(subject.measures.curve)
-    return [note, element("figure", chart)]
+    curve = subject.measures.curve
+    n = len(curve["P"])
+    ticks = sorted({k for k in (1, 5, 10, 15, 20) if k < n} | {n})
+    x = figures.Axis(f"Labels predicted per {subject.unit} (k)", 1, n, [(k, str(k)) for k in ticks])
+    chart = figures.share_chart(x, range(1, n + 1), {"Precision": curve["P"], "Recall": curve["R"]})
+    return [quiet("With more labels, more of the right ones are found, and more are wrong."), chart]
+
+
+def thresholds(subject: Subject) -> list[Content]:
+    curve, own = subject.measures.by_threshold, subject.model.threshold
+    if curve is None:
+        raise LeftOut(f"the scores of {subject.model.system} are no probabilities here")
+    x = figures.percent_axis("Threshold of the probability, percent")
+    names = ("Precision", "Recall", f"{subject.unit.capitalize()}s")
+    chart = figures.share_chart(x, curve[0].tolist(), dict(zip(names, curve[1:], strict=True)))
+    listed = sorted({*range(10, 100, 20), round(100 * own)})
+    rows = by_threshold(subject.ranked, [t / 100 for t in listed]).T.tolist()
+    cells = [
+        [
+            f"{t:.0f} %" + (" (the model's)" if round(t) == round(100 * own) else ""),
+            *map(_percent, row),
+        ]
+        for t, *row in rows
+    ]
+    note = quiet(
+        "Labels from a threshold on. Precision: how many of them are right; recall: how many of "
+        f"the right labels are among them; {names[2].lower()}: how many get a label at all."
+    )
+    head = ["Threshold", "Precision", "Recall", f"{names[2]} with a label"]
+    numbers = table("In percent.", head, cells, numbers=(1, 2, 3))
+    return [note, element("div", chart, numbers, class_="pair")]
 
 
 def by_frequency(subject: Subject) -> list[Content]:
@@ -130,13 +117,13 @@ def by_frequency(subject: Subject) -> list[Content]:
         found.append((f"{name}: {_BIN_ROWS[name]}", recalls))
         cells = (f"{of_model[i]:,}", f"{of_data[i]:,}", *(_percent(value) for _, value in recalls))
         rows.append([f"{name}, {_BIN_ROWS[name]}", *cells])
-    note = _quiet(
+    note = quiet(
         "Share of the right labels found among the best 1, 3 and 5, by how often a label was seen."
     )
     head = ["Rows in training", "Labels", "True here", *(f"R@{k}" for k in CUTOFFS)]
     figure = element("figure", figures.frequency_chart(found))
     numbers = table("In percent.", head, rows, numbers=range(1, 6))
-    return [note, figure, numbers]
+    return [note, element("div", figure, numbers, class_="pair")]
 
 
 def calibration(subject: Subject) -> list[Content]:
@@ -146,8 +133,8 @@ def calibration(subject: Subject) -> list[Content]:
     if not totals[0].any():
         raise LeftOut("no label was predicted")
     error = subject.measures.values["ECE"]
-    note = _quiet(
-        "How many of the labels with a probability are right, of the best five of each row. On the "
+    note = quiet(
+        "How many of the labels with a probability are right, of the best five each time. On the "
         "dashed line probabilities are what they say; the mean distance (ECE) is "
         f"{error:.2f} points. Larger dots: more predictions."
     )
@@ -160,12 +147,24 @@ def embedding(subject: Subject) -> list[Content]:
     if found is None or not (found[0] > 0).any():
         raise LeftOut(f"{subject.model.system} has no label embedding")
     values, what = found
-    note = _quiet(
+    note = quiet(
         f"{what}s of the label embedding, largest first. Where the curve is still high at its "
         "end, more dimensions may help."
     )
     figure = element("figure", figures.spectrum_chart(values, what))
     return [note, figure]
+
+
+def labels(subject: Subject) -> list[Content]:
+    found, n = label_table(subject, _by_frequency(subject))
+    said = (
+        f"Press a heading to sort. Of a {subject.unit} with R right labels the best R predictions "
+        "count. Precision: how many of the predictions of a label are right; recall: how many of "
+        f"its {subject.unit}s here are found; F1: the harmonic mean of both; in percent."
+    )
+    if n < subject.names.n_known:
+        said += f" Of {subject.names.n_known:,} labels the {n:,} most frequent are listed."
+    return [quiet(said), *found]
 
 
 def map_of_labels(subject: Subject) -> list[Content]:
@@ -178,44 +177,29 @@ def map_of_labels(subject: Subject) -> list[Content]:
         warnings.simplefilter("ignore")  # layout methods warn about unusual vectors
         plain = [names.plain(label) for label in range(names.n_known)]
         found = label_map(subject.vectors, counts, plain, subject.rng)
-    drawn = map_figure(found, counts, plain)
-    limits = [
-        f"the {n:,} most frequent labels {verb}"
-        for n, verb in ((drawn.n_drawn, "are drawn"), (drawn.n_named, "have a name here"))
-        if n < names.n_known
-    ]
-    note = _quiet(
-        "Similar labels lie side by side; colours are groups of similar labels, named by their "
-        "most frequent ones."
-        + (f" Of {names.n_known:,}, " + " and ".join(limits) + "." if limits else "")
-    )
-    tip = element("div", id="map-name", role="status", hidden="hidden")
-    frame = element("div", drawn.svg, tip, class_="map-frame")
-    hint = _quiet(
-        "Point at a label to see its name, or go from label to label with the arrow keys."
-    )
-    hint.attrib |= {"id": "map-help", "class": "quiet small"}
-    return [note, element("figure", frame), _legend(found, plain), hint]
+    return [*map_canvas(found, counts, _by_frequency(subject))]
 
 
-def _legend(found: LabelMap, names: list[str]) -> Element:
-    legend = element("ul", class_="legend", aria_label="Groups, by their most frequent labels")
-    for group, leaders in enumerate(found.leaders.tolist()):
-        said = ", ".join(shortened(names[label], _LEADER) for label in leaders if label >= 0)
-        dot = element("svg", viewBox="0 0 10 10", aria_hidden="true")
-        add(dot, element("path", d="M5 5h0", class_=f"group-{group % 12}", stroke_width=9))
-        add(legend, element("li", dot, element("span", element("bdi", said), title=said)))
-    return legend
+def _by_frequency(subject: Subject) -> I64:
+    """Return the labels of the model, the most frequent first; the page numbers them so."""
+    return np.argsort(-np.asarray(subject.model.label_counts_), kind="stable")
 
 
 def confused(subject: Subject) -> list[Content]:
     names = subject.names
-    found = confusions(subject.ranked.truth, names.n_known, _PAIRS)
+    truth, known, unit = subject.ranked.truth, subject.ranked.known, subject.unit
+    known_rows = Matched(truth.Y[known], truth.labels[known], truth.hits[known])
+    found = confusions(known_rows, names.n_known, _PAIRS)
     if not found:
         raise LeftOut("no label was taken for another")
-    note = _quiet(
-        "The best R predictions of a row with R right labels count. Each right label that is "
+    note = quiet(
+        f"The best R predictions of a {unit} with R right labels count. Each right label that is "
         "missed is paired with the wrong label that is ranked highest."
+        + (
+            ""
+            if known.all()
+            else f" {counted(int((~known).sum()), unit)} without a known word are left out."
+        )
     )
     rows: list[list[Content]] = [
         [
@@ -227,32 +211,11 @@ def confused(subject: Subject) -> list[Content]:
         ]
         for pair in found
     ]
-    head = ["Right label", "Predicted in its place", "Rows", "", "The other way round"]
-    caption = f"The {len(found)} pairs with the most rows."
+    rows_name = f"{unit.capitalize()}s"
+    head = ["Right label", "Predicted in its place", rows_name, "", "The other way round"]
+    caption = f"The {len(found)} pairs with the most {unit}s."
     found_table = table(caption, head, rows, numbers=(2, 4))
     return [note, found_table]
-
-
-def best_and_worst(subject: Subject) -> list[Content]:
-    names, counts = subject.names, subject.model.label_counts_
-    best, worst, of = extremes(subject.ranked.truth, names.n_known, _EXTREMES)
-    if not best:
-        raise LeftOut(f"fewer than two labels have {FEWEST_ROWS} rows here")
-
-    def cells(score: LabelScore) -> list[Content]:
-        percents = (f"{100 * share:.0f}" for share in (score.f1, score.precision, score.recall))
-        return [names.shown(score.label), *percents, f"{score.rows:,}", f"{counts[score.label]:,}"]
-
-    head = ["Label", "F1", "Precision", "Recall", "Rows here", "In training"]
-    note = _quiet(
-        "F1 in percent, where of a row with R right labels the best R are predicted; of the "
-        f"{of:,} labels with at least {FEWEST_ROWS} rows here."
-    )
-    tables = [
-        table(f"The {len(part)} {which}.", head, map(cells, part), numbers=range(1, 6))
-        for which, part in (("best", best), ("worst", worst))
-    ]
-    return [note, *tables]
 
 
 def shown_examples(subject: Subject) -> list[Content]:
@@ -260,20 +223,24 @@ def shown_examples(subject: Subject) -> list[Content]:
     if not found:
         raise LeftOut("no row has a label")
     note = (
-        "Drawn at random: rows whose first label is right, near misses (another of the best five "
-        "is right) and wrong ones; the first row is row 0. "
+        f"Drawn at random: {subject.unit}s whose first label is right, near misses (another of the "
+        "best five is right) and wrong ones; the first of the file has number 0. "
     )
     if any(example.explanation is not None for example in found):
         note += "Marked: words that speak for the first label; wavy: against it."
     else:
         note += f"A {subject.model.system} model does not explain itself, so no words are marked."
     cards = [_example_card(subject, example) for example in found]
-    return [_quiet(note), element("div", *cards, class_="examples")]
+    return [quiet(note), element("div", *cards, class_="examples")]
 
 
 def _example_card(subject: Subject, example: Example) -> Element:
     names, why = subject.names, example.explanation
-    card = element("article", element("h3", f"Row {example.row:,}: {example.kind}"), class_="card")
+    card = element(
+        "article",
+        element("h3", f"{subject.unit.capitalize()} {example.row:,}: {example.kind}"),
+        class_="card",
+    )
     if example.text is not None:
         text = shortened(example.text, _TEXT)
         parts: list[Content] = [text]
@@ -354,17 +321,13 @@ def training(subject: Subject) -> list[Content]:
     rows.append(
         ["everything else", f"{other:.1f} s", figures.bar_mark(other / max(longest, other)), ""]
     )
-    note = _quiet(
+    note = quiet(
         f"{record['seconds']:,.1f} s in all, reading included, with at most "
         f"{human(record['peak_bytes'])} of memory."
     )
     head = ["Phase", "Time", "", "Raised the peak of memory by"]
     found = table("Phases in the order in which they began.", head, rows, numbers=(1, 3))
     return [note, found]
-
-
-def _quiet(text: str) -> Element:
-    return element("p", text, class_="quiet")
 
 
 def _interval_text(interval: tuple[float, float]) -> str:
@@ -375,22 +338,51 @@ def _percent(value: float, digits: int = 1) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
+def system(subject: Subject) -> list[Content]:
+    """Return what the model is."""
+    model = subject.model
+    text = model.text_features_
+    features = f"{model.n_features_in_:,}" if text is None else f"{text.n_features_out_:,} of texts"
+    threads = counted(resolve_jobs(model.n_jobs), "thread")
+    facts = {
+        "System": model.system,
+        "Trained on": f"{model.n_rows_:,} {subject.unit}s, {subject.names.n_known:,} labels",
+        "Features": features,
+        "Model": "not saved"
+        if subject.size_bytes is None
+        else f"{human(subject.size_bytes)} on disk",
+        "Prediction": f"{1e3 * subject.ranked.seconds / subject.dataset.n_rows:.3g} ms, {threads}",
+        "Memory of this run": f"{human(peak())} at most",
+        "labelry": __version__,
+    } | {name: shortened(repr(value), _PARAMETER) for name, value in _parameters(model).items()}
+    rows: list[list[Content]] = [[name, isolated(said, 120)] for name, said in facts.items()]
+    return [table("The model and its parameters.", ["", ""], rows)]
+
+
+def _parameters(model: LabelRanker) -> dict[str, Any]:
+    return {name: v for name, v in model.get_params(deep=False).items() if name != "n_jobs"}
+
+
 # Id, title and function of each section, in the order of the page. Sections of one inner tuple are
 # placed side by side.
-SECTIONS: tuple[tuple[tuple[str, str, Callable[[Subject], list[Content]]], ...], ...] = (
+Sections = tuple[tuple[tuple[str, str, Callable[[Subject], list[Content]]], ...], ...]
+SECTIONS: Sections = (
     (("headline", "In short", headline),),
-    (("accuracy", "Accuracy", accuracy),),
-    (
-        ("by-frequency", "Accuracy by label frequency", by_frequency),
-        ("by-k", "Accuracy against k", by_cutoff),
-    ),
-    (
-        ("calibration", "Calibration", calibration),
-        ("spectrum", "Spectrum of the embedding", embedding),
-    ),
+    (("next", "What to do next", next_steps),),
+    (("labels", "Labels", labels),),
+    (("thresholds", "Thresholds", thresholds),),
     (("label-map", "Label map", map_of_labels),),
     (("confusion", "Most confused labels", confused),),
-    (("labels", "Best and worst labels", best_and_worst),),
     (("examples", "Examples", shown_examples),),
+    (("calibration", "Calibration", calibration), ("by-k", "Accuracy against k", by_cutoff)),
+    (("by-frequency", "Accuracy by label frequency", by_frequency),),
+)
+# These are folded at the end of the page.
+FOLDED: Sections = (
+    (("accuracy", "All measures", accuracy),),
+    (
+        ("system", "Model and parameters", system),
+        ("spectrum", "Spectrum of the embedding", embedding),
+    ),
     (("training", "Training", training),),
 )

@@ -125,10 +125,18 @@ class Service:
         return AsciiJSON({"label": served.counted(label_id)} | found)
 
     async def map(self, request: Request) -> Response:
-        """Return the map of all labels, as the bytes that docs/server.md describes."""
+        """Return the map of all labels, as the bytes that docs/server.md describes.
+
+        While it is drawn the answer is 202 with JSON: ask again in a second.
+        """
         served = self.holder.current
         _check_vectors(served)
         drawing = self.drawer.drawn(served)
+        if drawing is None:
+            seconds, n = round(self.drawer.seconds, 1), len(served.labels)
+            said = f"Drawing the map of {n:,} labels: {seconds:.0f} s so far."
+            state = {"status": "drawing", "seconds": seconds, "message": said}
+            return AsciiJSON(state, 202, {"retry-after": "1"})
         kind = "application/octet-stream"
         if "gzip" in request.headers.get("accept-encoding", ""):
             headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
@@ -281,6 +289,8 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         ("/metrics", service.figures, "text/plain"),
     ):
         content: dict[int | str, dict[str, Any]] = {200: {"content": {kind: {}}}}
+        if path == "/v1/map":
+            content[202] = {"description": "The map is being drawn."}
         app.add_api_route(path, plain, response_class=Response, responses=content)
     page = docs_page(app.openapi())
     app.add_api_route("/docs", lambda: HTMLResponse(page), include_in_schema=False)

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 import logging
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labelry.estimators import load
-from labelry.report.label_map import LabelMap, label_map
+from labelry.report.label_map import label_map
+from labelry.report.map_canvas import encoded
 from labelry.report.shown_labels import label_texts
 from labelry.server.problems import Problem
 from labelry.server.served import Served, fingerprint_of
@@ -46,6 +46,7 @@ class Drawer:
         self._path = path
         self._task: asyncio.Task[Drawing] | None = None
         self._begun_for = ""
+        self._begun_at = 0.0
 
     def begin(self, served: Served) -> None:
         """Start to draw the map of a model, unless it was started before."""
@@ -53,13 +54,19 @@ class Drawer:
             if self._task is not None:
                 self._task.cancel()
             self._begun_for = served.fingerprint
+            self._begun_at = time.monotonic()
             self._task = asyncio.create_task(_draw(self._path, served.fingerprint))
 
-    def drawn(self, served: Served) -> Drawing:
-        """Return the map of a model; a `Problem` if it is not drawn yet, or cannot be."""
+    @property
+    def seconds(self) -> float:
+        """Return how long ago the latest map was begun."""
+        return time.monotonic() - self._begun_at
+
+    def drawn(self, served: Served) -> Drawing | None:
+        """Return the map of a model, None while it is drawn; a `Problem` if it cannot be."""
         self.begin(served)
         if self._task is None or not self._task.done():
-            raise Problem(503, "drawing", "the map is being drawn; try again in a second")
+            return None
         if self._task.exception() is not None:
             raise Problem(500, "no_map", "the map could not be drawn; the log says why")
         return self._task.result()
@@ -88,24 +95,6 @@ async def _draw(path: Path, fingerprint: str) -> Drawing:
         log.error("the map of model %s could not be drawn: %s", fingerprint, why)
         raise RuntimeError("no map")
     return Drawing(fingerprint, content)
-
-
-def encoded(found: LabelMap, counts: NDArray[np.integer]) -> bytes:
-    """Encode a map for the page with 6 bytes per label, little-endian.
-
-    Four bytes with the length of the JSON that follows: ``{"labels": n, "leaders": [[ids], ...],
-    "words": [...]}`` padded to a multiple of four; then x and y of each label as 16 bits each, its
-    group (255: none) and its frequency on a logarithmic scale as 8 bits each.
-    """
-    leaders = [[label for label in row if label >= 0] for row in found.leaders.tolist()]
-    said = {"labels": len(found.points), "leaders": leaders, "words": found.words}
-    head = json.dumps(said).encode()
-    head += b" " * (-len(head) % 4)
-    places = np.rint(found.points * 65535).astype("<u2")
-    logarithm = np.log1p(np.asarray(counts, dtype=np.float64))
-    frequency = np.rint(255 * logarithm / max(1.0, float(logarithm.max()))).astype(np.uint8)
-    parts = (places.tobytes(), found.groups.tobytes(), frequency.tobytes())
-    return b"".join((len(head).to_bytes(4, "little"), head, *parts))
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ from starlette.routing import Route
 
 from labelry.server.problems import Problem
 
+OF_REPORT = ("base.css", "map.js", "map-painter.js")  # files that the report has, too
+
 _KINDS = {
     ".html": "text/html",
     ".css": "text/css",
@@ -38,16 +40,14 @@ _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>lab
 
 def page_routes(front: Callable[[], str]) -> list[Route]:
     """Return the routes of the page; `front` names the file at the address without a path."""
-    folder = files("labelry.server") / "page"
+    report = files("labelry.report") / "page"
+    own = (files("labelry.server") / "page").iterdir()
     contents = {
         file.name: (file.read_bytes(), f"{kind}; charset=utf-8")
-        for file in folder.iterdir()
+        for file in (*own, *(report / name for name in OF_REPORT))
         for suffix, kind in _KINDS.items()
         if file.name.endswith(suffix)
     }
-    shared = (files("labelry.report") / "page" / "base.css").read_bytes()
-    own, kind = contents["style.css"]
-    contents["style.css"] = shared + own, kind
 
     async def give(request: Request) -> Response:
         name = request.path_params.get("name") or front()

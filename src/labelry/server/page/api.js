@@ -36,6 +36,7 @@ export async function ask(path, { body, signal, binary } = {}) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, "unreachable", "The server does not answer.");
   }
+  if (answer.status === 202) throw new Problem(202, "waiting", (await answer.json()).message);
   if (answer.ok) return binary ? answer.arrayBuffer() : answer.json();
   const said = await answer.json().catch(() => ({}));
   const message = said.error?.message ?? `The server answered ${answer.status}.`;

@@ -123,17 +123,21 @@ async function drawMap() {
       const data = decode(await ask("/v1/map", { binary: true }));
       $("map-waiting").hidden = true;
       $("map-frame").hidden = false;
-      parts.map ??= new LabelMap({ open: (label) => parts.panel.open(label) });
+      parts.map ??= new LabelMap({
+        open: (label) => parts.panel.open(label),
+        find: async (ids) => (await ask(`/v1/labels?ids=${ids.join(",")}`)).labels,
+      });
       parts.panel.canShow = true;
       parts.map.setData(data);
       parts.map.light(parts.labels.shown());
       return;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      if (error.status !== 503) {
+      if (error.status !== 202) {
         $("map-section").hidden = true;
         return;
       }
+      $("map-waiting").firstElementChild.textContent = error.message;
       await pause(1000);
     }
   }

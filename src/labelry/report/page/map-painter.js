@@ -1,12 +1,14 @@
 // Draws the label map. Points are written into an array of pixels, which takes a few
 // milliseconds for 100,000 of them and no graphics card; names are drawn over it.
 
-import { nameOf } from "./api.js";
-
 const SIZES = 4; // of points, by how frequent a label is
 const COLOURS = 12; // in the style sheet; groups share them
 const GREY = 255; // the group of labels that are in none
-const LONGEST = 26; // characters of a name on the map
+const LONGEST = 26; // characters of a name on the map that is cut because it has no room
+const WIDEST = 0.4; // share of the width of the map that a name may take
+const DIM = 45; // opacity of labels outside the group that was chosen, of 255
+
+export const nameOf = (label) => label.description || String(label.label);
 
 /** The name of the colour of a group in the style sheet; labels between groups are grey. */
 export const colourOf = (group) => (group === GREY ? "--grey" : `--group-${group % COLOURS}`);
@@ -38,7 +40,7 @@ export class Painter {
     if (map.aiming) this.paintAim(measures);
   }
 
-  paintPoints({ data, view, lit }, measures, ratio) {
+  paintPoints({ data, view, lit, only }, measures, ratio) {
     const { width, height, left, top } = measures;
     // As large as leaves some room between them.
     const room = Math.sqrt((width * height) / data.n) * view.zoom;
@@ -53,8 +55,10 @@ export class Painter {
     const { pixels } = this;
     pixels.fill(0);
     const most = lit.length ? 140 : 235; // opacity: others step back where some are lit
-    const stamps = Array.from({ length: SIZES }, (_, size) =>
-      stamp(radius * (0.75 + (0.75 * size) / (SIZES - 1)), across, most));
+    const stampsOf = (opacity) => Array.from({ length: SIZES }, (_, size) =>
+      stamp(radius * (0.75 + (0.75 * size) / (SIZES - 1)), across, opacity));
+    const stamps = stampsOf(most);
+    const dimmed = only === null ? stamps : stampsOf(DIM);
     const { x, y, groups, frequency, order } = data;
     const style = getComputedStyle(this.canvas);
     const colours = Uint32Array.from({ length: GREY + 1 }, (_, group) => packed(style, group));
@@ -66,7 +70,8 @@ export class Painter {
       const px = Math.round(x[i] * sx + dx);
       const py = Math.round(y[i] * sy + dy);
       if (px < margin || py < margin || px >= right || py >= bottom) continue;
-      const { offsets, alphas } = stamps[(frequency[i] * SIZES) >> 8];
+      const shown = only === null || groups[i] === only ? stamps : dimmed;
+      const { offsets, alphas } = shown[(frequency[i] * SIZES) >> 8];
       const colour = colours[groups[i]];
       const middle = py * across + px;
       for (let j = 0; j < offsets.length; j++) {
@@ -89,6 +94,7 @@ export class Painter {
     const special = map.chosen === null || lit.includes(map.chosen) ? lit : [...lit, map.chosen];
     for (const id of special) this.paintLit(at(map, measures, id), colours);
     for (const id of special) this.paintName(map, measures, id, colours, boxes, true);
+    this.paintWords(map, measures, colours, boxes);
     for (const id of map.named) {
       if (!special.includes(id)) this.paintName(map, measures, id, colours, boxes, false);
     }
@@ -105,28 +111,50 @@ export class Painter {
     context.stroke();
   }
 
-  /** A name beside its point, if no other is there. */
+  /** The words of the groups, large, above or below each. */
+  paintWords({ data, only, extents }, measures, { ink, card }, boxes) {
+    const { context } = this;
+    const size = Math.min(22, Math.max(14, measures.width / 48));
+    context.font = `700 ${size}px system-ui, sans-serif`;
+    for (const [group, word] of data.words.entries()) {
+      if (!word || (only !== null && only !== group)) continue;
+      const width = context.measureText(word).width;
+      const { middle, top, bottom } = extents[group];
+      const x = middle * measures.across + measures.left - width / 2;
+      const place = [top * measures.down - size, bottom * measures.down + size, top * measures.down]
+        .map((y) => [x, y + measures.top])
+        .find(([, y]) => reserved(x, y, width, size / 2, measures, boxes));
+      if (place) this.write(word, place, ink, card, 4);
+    }
+  }
+
+  write(text, [x, y], colour, card, halo) {
+    const { context } = this;
+    context.textBaseline = "middle";
+    context.lineJoin = "round";
+    context.lineWidth = halo;
+    context.strokeStyle = card;
+    context.strokeText(text, x, y);
+    context.fillStyle = colour;
+    context.fillText(text, x, y);
+  }
+
+  /** A name beside its point, if no other is there; it is cut if there is no room for all of it. */
   paintName(map, measures, id, { ink, card, accent }, boxes, lit) {
     const label = map.labels.get(id);
     if (!label) return;
     const [px, py] = at(map, measures, id);
     if (px < -20 || py < -20 || px > measures.width + 20 || py > measures.height + 20) return;
     const { context } = this;
-    const name = shortened(nameOf(label));
     context.font = `${lit ? 650 : 400} ${lit ? 14 : 12}px system-ui, sans-serif`;
-    context.textBaseline = "middle";
-    const key = `${lit} ${name}`;
-    if (!this.widths.has(key)) this.widths.set(key, context.measureText(name).width);
-    const width = this.widths.get(key);
-    const place = free(px, py, width, lit ? 11 : 7, measures, boxes);
-    if (!place) return;
-    const [start, middle] = place;
-    context.lineJoin = "round";
-    context.lineWidth = 4;
-    context.strokeStyle = card;
-    context.strokeText(name, start, middle);
-    context.fillStyle = lit ? accent : ink;
-    context.fillText(name, start, middle);
+    for (const name of new Set([nameOf(label), shortened(nameOf(label))])) {
+      const key = `${lit} ${name}`;
+      if (!this.widths.has(key)) this.widths.set(key, context.measureText(name).width);
+      const width = this.widths.get(key);
+      const short = width <= WIDEST * measures.width || name.length <= LONGEST;
+      const place = short && free(px, py, width, lit ? 11 : 7, measures, boxes);
+      if (place) return this.write(name, place, lit ? accent : ink, card, 4);
+    }
   }
 
   paintAim({ width, height }) {
@@ -148,19 +176,25 @@ export const at = ({ data }, { across, down, left, top }, id) => [
 function free(px, py, width, gap, measures, boxes) {
   const centred = Math.min(Math.max(4, px - width / 2), measures.width - width - 4);
   const places = [[px + gap, py], [px - gap - width, py], [centred, py + gap + 7], [centred, py - gap - 7]];
-  for (const [x, y] of places) {
-    if (x < 4 || x + width > measures.width - 4) continue;
-    const box = [x - 3, y - 9, x + width + 3, y + 9];
-    if (boxes.some((b) => box[0] < b[2] && b[0] < box[2] && box[1] < b[3] && b[1] < box[3])) continue;
-    boxes.push(box);
-    return [x, y];
-  }
-  return null;
+  return places.find(([x, y]) => reserved(x, y, width, 9, measures, boxes)) ?? null;
 }
 
+/** Keep the place for a text, if it is on the map and no other text is there. */
+function reserved(x, y, width, half, measures, boxes) {
+  if (x < 4 || x + width > measures.width - 4) return false;
+  if (y < half + 2 || y > measures.height - half - 2) return false;
+  const box = [x - 3, y - half, x + width + 3, y + half];
+  if (boxes.some((b) => box[0] < b[2] && b[0] < box[2] && box[1] < b[3] && b[1] < box[3])) return false;
+  boxes.push(box);
+  return true;
+}
+
+/** A long name up to the last word that has room. */
 function shortened(name) {
   const letters = Array.from(name);
-  return letters.length > LONGEST ? `${letters.slice(0, LONGEST - 1).join("")}…` : name;
+  if (letters.length <= LONGEST) return name;
+  const start = letters.slice(0, LONGEST - 1).join("");
+  return `${start.replace(/(?<=.{13})\s\S*$/u, "")}…`;
 }
 
 /** The pixels of a disc, as distances in an image so many pixels wide, and their opacities. */
