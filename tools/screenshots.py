@@ -1,7 +1,8 @@
-"""Take the screenshots of the docs: page, label map and report of the demo's model.
+"""Take the screenshots of the docs: page, label map, report and API of the demo's model.
 
-python tools/screenshots.py            trains the demo once, in build/screenshots; needs the demo,
-                                       serve and map extras, playwright, Pillow and a Chromium
+python tools/screenshots.py            trains the demo in build/screenshots; needs the dev extra
+                                       and a Chromium
+python tools/screenshots.py --keep     takes the model that is there
 """
 
 import io
@@ -64,8 +65,10 @@ def take(browser: Browser, address: str) -> None:
     views = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
     for view, (size, scheme) in views.items():
         with opened(browser, address, size, scheme) as page:
+            page.wait_for_load_state("networkidle")
+            keep(f"start-{view}", page.screenshot())
             page.fill("#text", TEXT)
-            page.wait_for_selector("#tags li")
+            page.wait_for_selector("#labels li")
             page.wait_for_selector("#map-frame:not([hidden])", timeout=300_000)
             page.wait_for_load_state("networkidle")
             keep(f"page-{view}", page.screenshot())
@@ -81,7 +84,7 @@ def take(browser: Browser, address: str) -> None:
 
 def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
-    if not REPORT.exists():
+    if "--keep" not in sys.argv:
         subprocess.run([*LABELRY, "demo", "--out", str(MODEL)], check=True)
     with served() as address, sync_playwright() as playwright:
         chromium = shutil.which("chromium")  # else that of playwright

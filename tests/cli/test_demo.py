@@ -31,11 +31,12 @@ def test_it_trains_evaluates_shows_and_saves(
     flags = ["--full-codes"] if full_codes else []
     done = CliRunner().invoke(app, ["demo", "--out", str(out), "--jobs", "1", *flags])
     assert done.exit_code == 0, done.output
-    codes = "46,881 codes" if full_codes else "1,918 codes, 143 of them without a phrase"
-    assert codes in done.output
-    assert "tail codes R" in done.output
-    assert done.output.count("speak:") >= 5
+    labels = "46,881 labels" if full_codes else "1,918 labels, 143 of them without a document"
+    assert labels in done.output
+    assert "tail labels R" in done.output
+    assert done.output.count("   words for ") >= 5
     assert f"labelry serve {out}" in done.output
     assert "Most confused labels" in (tmp_path / "model-report.html").read_text()
     model = labelry.load(out)
+    assert len(model.about_.card.examples) == 3
     assert len(model.predict(["acute pain in the left knee"], k=3)[0]) == 3

@@ -22,7 +22,7 @@ def warm(
         Path | None,
         Argument(
             metavar="[MODEL]",
-            help="Model directory: compile what its answers need.",
+            help="Model directory: compile only what its answers need.",
             show_default="what training, evaluating and serving a tagger of texts need",
         ),
     ] = None,
@@ -31,9 +31,9 @@ def warm(
 ) -> None:
     """Compile kernels beforehand, so that no command or request waits for them.
 
-    The first use of a kernel compiles it, and the result is kept in files: in the folder that the
-    environment variable NUMBA_CACHE_DIR names, or beside the installed package. Put this command
-    into the image of a container, or into a CI job whose cache holds that folder.
+    labelry compiles a kernel when it is first used, and keeps the result in files: in the folder
+    that the environment variable NUMBA_CACHE_DIR names, or beside the installed package. Run this
+    command in the image of a container, or in a CI job that keeps that folder.
 
     Example: labelry warm tagger.labelry
     """
@@ -58,7 +58,7 @@ def warm(
 
 
 def _warm_tagger() -> None:
-    """Do once what people do with a tagger, on documents of random words."""
+    """Train, evaluate and serve a tagger of each quality, on documents of random words."""
     from labelry import Tagger
     from labelry.data import read
     from labelry.evaluation.evaluate import evaluate
@@ -78,7 +78,7 @@ def _warm_tagger() -> None:
 
 
 def _warm_model(path: Path) -> None:
-    """Load a model as the server does, which asks it everything once."""
+    """Load a model as the server does, which calls each of its methods once."""
     from labelry.progress import phase
     from labelry.server.served import load_served
 
