@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ from labelry.storage.values import pack, unpack
 
 if TYPE_CHECKING:
     from distributed import Client
+
+os.environ["SOURCE_DATE_EPOCH"] = (
+    "1700000000"  # models of the same rows and seed are the same files
+)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -107,7 +107,7 @@ def test_training_keeps_what_it_took_beside_a_model_that_is_the_same_each_time(
     names = {file.name for file in model.iterdir()}
     assert names == {file.name for file in again.iterdir()}
     assert modelfile.TRAINING in names
-    for name in names - {modelfile.TRAINING, "about.json"}:
+    for name in names - {modelfile.TRAINING}:
         assert (model / name).read_bytes() == (again / name).read_bytes()
     found = json.loads(labelry("inspect", model, "--json").stdout)["training"]
     assert found["phases"][0]["name"] == "reading train.jsonl"

@@ -123,7 +123,7 @@ def test_rules_over_several_parameters_name_a_flag(
     [
         ("labelry tune --system linear-t", {"linear-tree"}),
         ("labelry train --system one-vs-rest --max", {"--max-sweeps"}),
-        ("labelry train --system=linear-tree --de", {"--depth"}),
+        ("labelry train --system=linear-tree --dep", {"--depth"}),
         ("labelry tune --system linear-tree --no-", {"--no-normalize"}),
     ],
 )
