@@ -19,7 +19,7 @@ from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
 from labelry.metrics import precision_at_k
-from labelry.ranking import Neighbours
+from labelry.ranking.neighbours import Neighbours
 
 RIDGES, WHITENINGS, SHARPNESSES = (0.1, 0.3, 0.5, 1.0), (0.0, 0.5, 1.0), (5.0, 15.0, 30.0)
 Setting = tuple[float, float, float]

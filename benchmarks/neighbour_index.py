@@ -24,8 +24,7 @@ from threadpoolctl import threadpool_limits
 from labelry import Rembrandt
 from labelry.data import read
 from labelry.linalg.matrices import scaled_rows
-from labelry.ranking import Neighbours
-from labelry.ranking.vector_lists import make_lists
+from labelry.ranking.neighbours import Neighbours, make_lists
 
 K = 100
 Search = Callable[[np.ndarray], np.ndarray]  # queries -> numbers of their K neighbours

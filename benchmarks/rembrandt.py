@@ -25,7 +25,7 @@ import numpy as np
 
 from labelry import PCA, PLST, CompressedSensing, Dataset, OneVsRest, Rembrandt
 from labelry.data import read
-from labelry.embeddings.comparisons import principal_components
+from labelry.embeddings.comparisons import PLSTSettings
 from labelry.embeddings.rembrandt import rembrandt
 from labelry.estimators.base import LabelRanker
 from labelry.linalg.rows import Rows
@@ -288,13 +288,13 @@ def siblings(data: str, jobs: int, out: Path, dim: int = 100) -> None:
 
 def spectrum(train: Dataset, jobs: int, out: Path, dim: int = 500) -> None:
     """Figure 1b: the label covariance, and the prediction covariance that it stands in for."""
-    rows = Rows(train.X, train.Y, n_jobs=jobs)
+    rows, how = Rows(train.X, train.Y, n_jobs=jobs), PLSTSettings()
     lines = {}
     places = (1, 2, 5, 10, 20, 50, 100, 200, 500)
     print("\n| eigenvalue number | " + " | ".join(map(str, places)) + " | seconds |")
     print("|---|" + "---|" * len(places) + "---|")
     for name, embed in (
-        ("labels (PLST)", lambda rng: principal_components(rows, "Y", dim, rng=rng)),
+        ("labels (PLST)", lambda rng: PLSTSettings.method.embed(Ridge(rows), dim, how, rng)),
         ("predictions (Rembrandt)", lambda rng: rembrandt(Ridge(rows), dim, rng=rng)),
     ):
         start = time.perf_counter()

@@ -25,7 +25,7 @@ from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
-from labelry.ranking import least_squares_decoder
+from labelry.ranking.linear import least_squares_decoder
 
 N_TOPICS = 2_000
 _BLOCK = 100_000

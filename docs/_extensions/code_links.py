@@ -42,8 +42,8 @@ class CodeLinks(SphinxPostTransform):
 def home(name: str) -> str:
     """Where something is defined that can be imported as `name`; itself, if that is not to be had.
 
-    >>> home("labelry.ranking.fit_logistic")
-    'labelry.ranking.logistic.fit_logistic'
+    >>> home("labelry.metrics.precision_at_k")
+    'labelry.metrics.ranking.precision_at_k'
     """
     module, _, attribute = name.rpartition(".")
     try:

@@ -10,7 +10,14 @@ from numpy.testing import assert_allclose
 from scipy.linalg import eigh, subspace_angles
 from scipy.sparse import csr_array, random_array
 
-from labelry.embeddings.comparisons import cca, compressed_sensing, principal_components
+from labelry.embeddings import comparisons
+from labelry.embeddings.comparisons import (
+    CCASettings,
+    PLSTSettings,
+    cca,
+    compressed_sensing,
+    principal_components,
+)
 from labelry.embeddings.rembrandt import rembrandt, updated_rembrandt
 from labelry.linalg.rows import Rows
 from labelry.linalg.solve import Ridge
@@ -152,19 +159,15 @@ def test_low_rank_gives_fewer_dimensions_not_nan(A, B, rank: int) -> None:
 def test_plst_and_pca_are_principal_components() -> None:
     for side, A in (("Y", Y), ("X", X)):
         centred = A.toarray().astype(np.float64) - A.toarray().mean(axis=0)
-        found = principal_components(ROWS, side, K, n_passes=20, rng=np.random.default_rng(0))
+        how, rng = PLSTSettings(n_passes=20), np.random.default_rng(0)
+        found = principal_components(Ridge(ROWS), K, how, rng, side=side)
         assert_same_pairs(found, centred.T @ centred)
 
 
-def test_cca_finds_the_canonical_correlations() -> None:
-    found = cca(
-        Ridge(ROWS),
-        K,
-        regularization=0.0,
-        label_regularization=0.0,
-        n_passes=20,
-        rng=np.random.default_rng(0),
-    )
+def test_cca_finds_the_canonical_correlations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparisons, "_LABEL_RIDGE", 0.0)
+    how = CCASettings(regularization=0.0, n_passes=20)
+    found = cca(Ridge(ROWS), K, how, np.random.default_rng(0))
     A, B = (M.toarray().astype(np.float64) for M in (X, Y))
     A, B = A - A.mean(axis=0), B - B.mean(axis=0)
     U, V = (np.linalg.qr(M)[0] for M in (A, B))
@@ -173,7 +176,8 @@ def test_cca_finds_the_canonical_correlations() -> None:
 
 
 def test_compressed_sensing_keeps_lengths_on_average() -> None:
-    V, values, _ = compressed_sensing(300, 50, rng=np.random.default_rng(0))
+    ridge = Ridge(Rows(np.eye(300), np.eye(300)))
+    V, values, _ = compressed_sensing(ridge, 50, PLSTSettings(), np.random.default_rng(0))
     assert V.shape == (300, 50)
     assert np.sum(V**2, axis=1).mean() == pytest.approx(1.0, abs=0.05)
     assert values.tolist() == [1.0] * 50

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
-from labelry.embeddings.sequential_embedding import laplacian_eigenmaps
+from labelry.embeddings.joint_embedding import laplacian_eigenmaps
 from labelry.linalg import spectral
 
 

@@ -9,13 +9,13 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse import csr_array, random_array
 
-from labelry.embeddings.leml import leml
-from labelry.embeddings.leml_objectives import (
+from labelry.embeddings.leml import (
     LOSSES,
     Factors,
     KnownLabels,
     SquaredLoss,
     conjugate_gradients,
+    leml,
 )
 from labelry.linalg.rows import Rows
 

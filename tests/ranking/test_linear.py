@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
 
-from labelry.ranking import LinearDecoder, least_squares_decoder
+from labelry.ranking.linear import LinearDecoder, least_squares_decoder
 
 RNG = np.random.default_rng(0)
 Z = RNG.standard_normal((30, 4)).astype(np.float32)

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.topk import topk
-from labelry.ranking.vector_lists import VectorLists, make_lists
+from labelry.ranking.neighbours import VectorLists, make_lists
 
 
 def grouped(n: int, seed: int) -> np.ndarray:

@@ -21,26 +21,18 @@ from labelry.embeddings.rembrandt import (
     updated_rembrandt,
 )
 from labelry.linalg.matrices import Matrix, scaled_rows, stacked
-from labelry.linalg.rows import Block, Known, Rows, in_memory
+from labelry.linalg.rows import Known, Rows, in_memory
 from labelry.linalg.sketch import Operator, estimated_trace
 from labelry.linalg.solve import LinearMap, Ridge, usual_ridge
 from labelry.metrics import precision_at_k
 from labelry.parameters import Between, OneOf, param, settings
 from labelry.progress import phase
-from labelry.ranking import (
-    Correction,
-    LinearDecoder,
-    Neighbours,
-    fit_correction,
-    fit_logistic,
-    fit_neighbours,
-    least_squares_decoder,
-    log_odds,
-    make_random_features,
-    out_of_fold,
-)
+from labelry.ranking.correction import Correction, fit_correction, log_odds, out_of_fold
 from labelry.ranking.hold_out import folds, validation_split
-from labelry.ranking.neighbours import NeighbourSettings
+from labelry.ranking.linear import LinearDecoder, least_squares_decoder
+from labelry.ranking.logistic import fit_logistic
+from labelry.ranking.neighbours import Neighbours, NeighbourSettings, fit_neighbours
+from labelry.ranking.random_features import make_random_features
 from labelry.ranking.ranker import Ranker
 from labelry.storage.values import Sizes
 
@@ -61,13 +53,18 @@ class Method(NamedTuple):
     # energy(ridge, settings) returns the operator of which the embedding holds the leading
     # directions; a text says why there is none.
     energy: Callable[[Ridge, LabelEmbeddingSettings], Operator] | str
-    centered: bool = False  # whether the embedding is of centred labels
+    # expand(rows, V) returns the least-squares decoder, back from the embedding to the labels.
+    expand: Callable[[Rows, F32], LinearDecoder] = lambda rows, V: least_squares_decoder(V)
     of_rows: bool = False  # whether rows are embedded, and labels play no part in that
-    # expand(rows, V) returns the decoder that goes back from the embedding to the labels.
-    expand: Callable[[Rows, F32], LinearDecoder] | None = None
 
 
-def rembrandt_method(*, centered: bool = False) -> Method:
+def centered_decoder(rows: Rows, V: F32) -> LinearDecoder:
+    """Return the least-squares decoder of an embedding of centred labels."""
+    _, _, y, total = rows.totals()
+    return least_squares_decoder(V, (y / total).astype(np.float32))
+
+
+def rembrandt_method(*, centered: bool = False, **options: Any) -> Method:
     """Return the method of Algorithm 2; with centred labels it is CPLST."""
     return Method(
         embed=lambda ridge, dim, settings, rng: rembrandt(
@@ -81,7 +78,7 @@ def rembrandt_method(*, centered: bool = False) -> Method:
         energy=lambda ridge, settings: PredictionCovariance(
             ridge, settings.embedding_ridge(ridge), centered
         ),
-        centered=centered,
+        **options,
     )
 
 
@@ -241,58 +238,36 @@ def fit_label_embedding(
     rng: np.random.Generator,
     *,
     tolerance: float = 1e-4,
+    before: LabelEmbedding | None = None,
 ) -> LabelEmbedding | CorrectedLabelEmbedding:
     """Embed labels, regress on the embedding, fit a decoder (Alg. 3); a few passes over the rows.
 
-    `tolerance` is that of the regressions by conjugate gradients.
+    `tolerance` is that of the regressions by conjugate gradients. If `before` was fitted to most of
+    these rows, one regression finds the embedding.
     """
     rows = rows.unit() if settings.normalize else rows
     dim = settings.embedding_dim
     if isinstance(dim, int):  # refused now, not after the embedding
         _require_room(rows, settings, min(dim, rows.n_labels))
-    multiclass = all(list(rows.map_blocks(_has_single_labels)))
+    singles = rows.map_blocks(lambda block: bool((np.diff(block.side("Y").indptr) == 1).all()))
+    multiclass = all(list(singles))
     if dim == "auto":
         dim = _chosen_dim(rows, settings, rng, tolerance)
     # Line 2: the embedding.
     ridge = Ridge(rows, tolerance=tolerance)
-    if isinstance(dim, float):
+    if before is not None:
+        former = Embedding(before.label_embedding, before.spectrum, before.regressor.coef)
+        embedding = updated_rembrandt(ridge, former, regularization=settings.embedding_ridge(ridge))
+    elif isinstance(dim, float):
         embedding = _captured(ridge, settings, dim, rng)
     else:
         embedding = settings.method.embed(ridge, dim, settings, rng)
-    parts = _decoded(ridge, settings, embedding, multiclass, rng)
+    regressor, (V, values, _) = _regressor(ridge, settings, embedding)  # line 3
+    decoder = _fit_decoder(ridge, settings, regressor, V, multiclass, rng)  # lines 4-5
+    parts = (regressor, V, values, decoder, settings.normalize)
     if not settings.correction or rows.n_rows < 2:
         return LabelEmbedding(*parts)
     return CorrectedLabelEmbedding(*parts, _correction_of(rows, settings, rng))
-
-
-def refit_label_embedding(
-    before: LabelEmbedding,
-    rows: Rows,
-    settings: LabelEmbeddingSettings,
-    rng: np.random.Generator,
-    *,
-    tolerance: float = 1e-4,
-) -> LabelEmbedding:
-    """Fit to rows most of which `before` was fitted to: one regression finds the embedding."""
-    rows = rows.unit() if settings.normalize else rows
-    ridge = Ridge(rows, tolerance=tolerance)
-    former = Embedding(before.label_embedding, before.spectrum, before.regressor.coef)
-    embedding = updated_rembrandt(ridge, former, regularization=settings.embedding_ridge(ridge))
-    multiclass = isinstance(before.decoder, LinearDecoder) and before.decoder.link == "softmax"
-    return LabelEmbedding(*_decoded(ridge, settings, embedding, multiclass, rng))
-
-
-def _decoded(
-    ridge: Ridge,
-    settings: LabelEmbeddingSettings,
-    embedding: Embedding,
-    multiclass: bool,
-    rng: np.random.Generator,
-) -> tuple[LinearMap, F32, F32, Neighbours | LinearDecoder, bool]:
-    """Return the fields of the fitted value: the regressor (line 3) and the decoder (line 4)."""
-    regressor, (V, values, _) = _regressor(ridge, settings, embedding)
-    decoder = _fit_decoder(ridge, settings, regressor, V, multiclass, rng)
-    return regressor, V, values, decoder, settings.normalize
 
 
 def _captured(
@@ -350,7 +325,7 @@ def _fit_decoder(
     """Fit what turns the predicted embedding back into labels V (n_labels, k)."""
     rows = ridge.rows
     if settings.decoder == "least-squares":
-        return _pseudo_inverse(rows, settings.method, V)
+        return settings.method.expand(rows, V)
     _require_room(rows, settings, V.shape[1])
     with phase("embedding rows"):
         # A regressor fits its own rows better than new ones, and a logistic decoder would rely on
@@ -382,16 +357,6 @@ def _fit_decoder(
     options |= {"groups": rows.known.groups}
     coef, intercept = fit_logistic(Z, Y, **options, rng=rng)
     return LinearDecoder(coef, intercept, "softmax" if multiclass else "sigmoid", features)
-
-
-def _pseudo_inverse(rows: Rows, method: Method, V: F32) -> LinearDecoder:
-    """Return the decoder that goes back from the embedding by its pseudo-inverse."""
-    if method.expand is not None:
-        return method.expand(rows, V)
-    if not method.centered:
-        return least_squares_decoder(V)
-    _, _, y, total = rows.totals()
-    return least_squares_decoder(V, (y / total).astype(np.float32))
 
 
 def _embedded(regressor: LinearMap, rows: Rows) -> F32:
@@ -462,7 +427,3 @@ def _chosen_dim(
         best = found.topk(Z[held_out, :dim], 1, rows.n_jobs)[0]
         scores.append(precision_at_k(Y[held_out], best, 1))
     return next(dim for dim, s in zip(dims, scores, strict=True) if s >= max(scores) - _AUTO_LOSS)
-
-
-def _has_single_labels(block: Block) -> bool:
-    return bool((np.diff(block.side("Y").indptr) == 1).all())

@@ -166,23 +166,17 @@ class LocalNeighbours(SharesRanker):
             near = np.full(shape, n_points, dtype=np.int32)
             weights = np.zeros(shape, dtype=np.float32)
             for i, learner in enumerate(self.learners):
-                columns = slice(i * m, (i + 1) * m)
-                self._nearest_of(learner, block, near[:, columns], weights[:, columns], n_jobs)
+                columns = np.arange(i * m, (i + 1) * m)
+                for c, queries, own in learner.queries(block, n_jobs):  # Alg. 2, line 1
+                    _, coef, intercept, points, scale = learner.cluster(c)
+                    Z = np.asarray(own @ coef + intercept)  # line 2: one product for a cluster
+                    mine = part_of(learner.rows, learner.row_bounds, c)
+                    how = (self.labels, self.n_neighbors, self.sharpness)
+                    for part, found, w in Neighbours(points, scale, *how).nearest(Z, n_jobs):
+                        at = queries[part, None], columns[: found.shape[1]]  # line 3
+                        near[at], weights[at] = mine[found], w
             weights /= n_learners
             yield slice(start, start + step), near, weights
-
-    def _nearest_of(
-        self, learner: SLEECLearner, X: Matrix, near: I32, weights: F32, n_jobs: int
-    ) -> None:
-        """Fill in the neighbours (Alg. 2, lines 1-3): queries of one cluster are one product."""
-        for c, queries, own in learner.queries(X, n_jobs):  # line 1
-            _, coef, intercept, points, scale = learner.cluster(c)
-            Z = np.asarray(own @ coef + intercept)  # line 2
-            rows = part_of(learner.rows, learner.row_bounds, c)
-            cluster = Neighbours(points, scale, self.labels, self.n_neighbors, self.sharpness)
-            for part, found, weight in cluster.nearest(Z, n_jobs):  # line 3
-                near[queries[part], : found.shape[1]] = rows[found]
-                weights[queries[part], : found.shape[1]] = weight
 
 
 def fit_sleec(rows: Rows, settings: SLEECSettings, rng: np.random.Generator) -> LocalNeighbours:

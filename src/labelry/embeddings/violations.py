@@ -58,32 +58,27 @@ class LabelViolations:
 
     def __call__(self, rows: Ints, Z: F32, V: F32) -> csr_array:
         Y = self._Y[rows]
-        candidates = self._candidates(Y.indices, len(V))
         positives, chosen, offset = Y.indices, V, self._offset
-        if candidates is not None:
+        candidates = None  # all labels
+        if len(V) > _MOST_SCORED:
+            drawn = self._rng.integers(len(V), size=_MOST_SCORED)
+            candidates = np.unique(np.concatenate([Y.indices, drawn])).astype(np.int32)
             positives = np.searchsorted(candidates, Y.indices).astype(np.int32)
             chosen = V[candidates]
             offset = None if offset is None else offset[candidates]
         S = Z @ chosen.T
         if offset is not None:
             S += offset
-        found, weights = np.empty(Y.nnz, dtype=np.int32), np.empty(Y.nnz, dtype=np.float32)
-        given, n = (S, Y.indptr, positives), len(rows)
         if self._draw_weights is None:
-            run_spans(hardest_negatives, (*given, found, weights), n, self._n_jobs)
+            found, weights = hardest_negatives(S, Y.indptr, positives)
         else:
+            found, weights = np.empty(Y.nnz, dtype=np.int32), np.empty(Y.nnz, dtype=np.float32)
             how = self._draw_weights[: S.shape[1]], int(self._rng.integers(2**31))
-            run_spans(sampled_negatives, (*given, *how, found, weights), n, self._n_jobs)
+            given = (S, Y.indptr, positives, *how, found, weights)
+            run_spans(sampled_negatives, given, len(rows), self._n_jobs)
         if candidates is not None:
             found = candidates[found]
         return _pulls(Y.indptr, Y.indices, found, weights, Y.shape)
-
-    def _candidates(self, labels: Ints, n_labels: int) -> Ints | None:
-        """Return the labels to score: those of the batch and a random choice; None for all."""
-        if n_labels <= _MOST_SCORED:
-            return None
-        drawn = self._rng.integers(n_labels, size=_MOST_SCORED)
-        return np.unique(np.concatenate([labels, drawn])).astype(np.int32)
 
 
 def warp_weights(n_labels: int) -> F32:
@@ -132,27 +127,18 @@ def _pulls(ptr: Ints, good: Ints, bad: Ints, weights: F32, shape: tuple[int, int
     return csr_array((data, indices, 2 * ptr), shape=shape)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def hardest_negatives(
-    S: F32, ptr: Ints, positives: Ints, negatives: Ints, weights: F32, row0: int, row1: int
-) -> None:
-    """Set ``negatives[p] = argmax_j S[i, j]`` over wrong j, ``weights[p] = 1 + max - S[i, y] > 0``.
+def hardest_negatives(S: F32, ptr: Ints, positives: Ints) -> tuple[Ints, F32]:
+    """Return the best wrong label j for each true y, and 1 where ``1 + S[i, j] - S[i, y] > 0``.
 
-    The true labels of row i are ``positives[ptr[i] : ptr[i + 1]]``, columns of S. The kernel
-    overwrites their scores in S.
+    The true labels of row i are ``positives[ptr[i] : ptr[i + 1]]``, columns of S, whose scores are
+    overwritten.
     """
-    for i in range(row0, row1):
-        s = S[i]
-        _take_true_scores(s, ptr[i], ptr[i + 1], positives, weights)
-        top = s[0]
-        for j in range(1, s.size):
-            top = s[j] if s[j] > top else top
-        worst = 0
-        while s[worst] != top:
-            worst += 1
-        for p in range(ptr[i], ptr[i + 1]):
-            negatives[p] = worst
-            weights[p] = 1.0 if 1.0 + top - weights[p] > 0.0 else 0.0
+    row = np.repeat(np.arange(len(S)), np.diff(ptr))
+    true = S[row, positives]
+    S[row, positives] = -np.inf
+    worst = S.argmax(axis=1).astype(np.int32)
+    top = S[np.arange(len(S)), worst].astype(np.float64)
+    return worst[row], (1 + top[row] - true > 0).astype(np.float32)
 
 
 @njit(nogil=True, cache=True)
@@ -174,7 +160,10 @@ def sampled_negatives(
     """
     for i in range(row0, row1):
         s = S[i]
-        _take_true_scores(s, ptr[i], ptr[i + 1], positives, weights)
+        for p in range(ptr[i], ptr[i + 1]):
+            weights[p] = s[positives[p]]
+        for p in range(ptr[i], ptr[i + 1]):
+            s[positives[p]] = -np.inf
         state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + (np.uint64(i) << np.uint64(32))
         for p in range(ptr[i], ptr[i + 1]):
             least = weights[p] - np.float32(1.0)
@@ -187,15 +176,6 @@ def sampled_negatives(
                     negatives[p] = j
                     weights[p] = draw_weights[draw]
                     break
-
-
-@njit(nogil=True, cache=True)
-def _take_true_scores(s: F32, first: int, last: int, positives: Ints, scores: F32) -> None:
-    """Move the scores of the true labels to `scores`, with minus infinity in their place in s."""
-    for p in range(first, last):
-        scores[p] = s[positives[p]]
-    for p in range(first, last):
-        s[positives[p]] = -np.inf
 
 
 @njit(nogil=True, cache=True, inline="always")

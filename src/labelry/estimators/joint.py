@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from labelry.embeddings.joint_embedding import (
     JointEmbeddingSettings,
+    SequentialEmbeddingSettings,
     WSABIESettings,
     fit_joint_embedding,
-)
-from labelry.embeddings.sequential_embedding import (
-    SequentialEmbeddingSettings,
     fit_sequential_embedding,
 )
 from labelry.estimators.base import LabelRanker, estimator

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelry.arrays import F32, F64, Ints
+from labelry.arrays import F32, F64, I64, Ints
 from labelry.linalg.balanced_clusters import Sets
 from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, run_spans
@@ -77,15 +77,13 @@ def fit_logistic(
 ) -> LinearMap:
     """Fit logits ``features(z) @ coef + intercept`` of small log loss, with early stopping.
 
-    The held-out loss is meaningful only if Z is no better on these rows than on new ones. If the
-    regressor that made Z has many features, give predictions of rows that it has not seen.
+    Z (n, k) are embedded rows of any scale, Y (n, n_labels) their labels, `weights` the importance
+    of each row; rows of one of the `groups` are held out together. The held-out loss is meaningful
+    only if Z is no better on these rows than on new ones. If the regressor that made Z has many
+    features, give predictions of rows that it has not seen.
 
     Parameters
     ----------
-    Z : array (n, k)
-        Embedded rows, of any scale.
-    Y : csr_array (n, n_labels)
-        Nonzero where a row has a label.
     multiclass : bool
         Softmax over the labels; a row with several labels counts as a share of each, one without
         labels does not count. Otherwise independent sigmoids.
@@ -100,14 +98,10 @@ def fit_logistic(
     regularization : float, optional
         Weight of half the squared coefficients (of the whitened features) against the sum of the
         losses; larger helps rare labels. By default 5, and 0 if `multiclass`.
-    weights : array (n,), optional
-        Importance of each row.
     n_negatives : int, optional
         Work on a shortlist for each row: its labels and this many others, three quarters of
         them the best scores among the labels of nearby rows, the rest random. By default all
         labels up to 5000 labels, 64 beyond.
-    groups : array (n,), optional
-        Group of each row; rows of a group are held out together.
 
     Notes
     -----
@@ -126,7 +120,14 @@ def fit_logistic(
     >>> logits(Z[[0, -1]]).argmax(axis=1).tolist()
     [0, 1]
     """
-    Y = _checked_labels(Z, Y)
+    Y = csr_array(Y)
+    if Z.ndim != 2 or Y.shape[0] != len(Z):
+        raise ValueError(f"Z and Y must have the same rows, got shapes {Z.shape} and {Y.shape}")
+    if 0 in (*Z.shape, Y.shape[1]):
+        raise ValueError(f"no rows, features or labels: Z is {Z.shape}, Y is {Y.shape}")
+    if not Y.data.all():  # without stored zeros
+        Y = Y.copy()
+        Y.eliminate_zeros()
     w = np.ones(len(Z), dtype=np.float32) if weights is None else np.float32(weights)
     if w.shape != (len(Z),) or not (w >= 0).all():
         raise ValueError(f"weights must be {len(Z)} numbers of at least 0, got {weights!r}")
@@ -146,29 +147,13 @@ def fit_logistic(
     if n_negatives is not None:
         loss = _ShortlistLoss(*common, n_negatives, _cells(Z, loss.n_jobs, rng), rng)
     W = np.zeros((Y.shape[1], len(whitening.mean) + 1), dtype=np.float32)
-    W[:, -1] = _prior_logits(Y[rows], w[rows], multiclass)
+    # Intercepts that give each label its frequency.
+    T, total = Y[rows], w[rows].sum(dtype=np.float64)
+    counts = np.bincount(T.indices, np.repeat(w[rows], np.diff(T.indptr)), minlength=Y.shape[1])
+    share = (counts + 0.5) / (total + 1.0)
+    W[:, -1] = np.log(share if multiclass else share / (1.0 - share))
     rate = min(_FASTEST, kind.rate / W.shape[1])
     return whitening.undone(_minimise(loss, W, rows, unseen, max_epochs, rate, regularization, rng))
-
-
-def _checked_labels(Z: F32, Y: csr_array) -> csr_array:
-    """Return the labels without stored zeros; a ValueError unless rows, features and labels fit."""
-    Y = csr_array(Y)
-    if Z.ndim != 2 or Y.shape[0] != len(Z):
-        raise ValueError(f"Z and Y must have the same rows, got shapes {Z.shape} and {Y.shape}")
-    if 0 in (*Z.shape, Y.shape[1]):
-        raise ValueError(f"no rows, features or labels: Z is {Z.shape}, Y is {Y.shape}")
-    if not Y.data.all():
-        Y = Y.copy()
-        Y.eliminate_zeros()
-    return Y
-
-
-def _prior_logits(Y: csr_array, weights: F32, multiclass: bool) -> F32:
-    """Return intercepts that give each label its frequency."""
-    counts = np.bincount(Y.indices, np.repeat(weights, np.diff(Y.indptr)), minlength=Y.shape[1])
-    share = (counts + 0.5) / (weights.sum(dtype=np.float64) + 1.0)
-    return np.log(share if multiclass else share / (1.0 - share)).astype(np.float32)
 
 
 class _Whitening(NamedTuple):
@@ -398,20 +383,6 @@ def _cells(Z: F32, n_jobs: int, rng: np.random.Generator) -> list[Ints]:
     return np.split(cells.members, cells.bounds[1:-1])
 
 
-class _Stepper:
-    """Coefficients and the running means that their steps depend on."""
-
-    def __init__(self, W: F32, n_jobs: int) -> None:
-        self.W = W.copy()
-        self.n_jobs = n_jobs
-        n_steps = np.zeros(len(W), dtype=np.int64)
-        self.means = (np.zeros_like(W), np.zeros(len(W), dtype=np.float32), n_steps)
-
-    def step(self, labels: Ints, G: F32, rate: float, penalty: float) -> None:
-        arguments = (self.W, *self.means, labels, G, rate, penalty)
-        run_spans(kernels.step_rows, arguments, len(labels), self.n_jobs)
-
-
 def _minimise(
     loss: _Loss,
     W: F32,
@@ -422,33 +393,40 @@ def _minimise(
     regularization: float,
     rng: np.random.Generator,
 ) -> F32:
-    """Return the coefficients of the epoch of the least held-out loss; the last, if none is held
-    out."""
+    """Return the coefficients of the epoch of the least held-out loss, or else the last."""
     n_batches = -(-len(rows) // int(np.clip(len(rows) // 64, 32, _BATCH)))
     penalty = regularization / n_batches
     prepare_at = {max_epochs // 4, max_epochs // 2}
     loss.prepare(W, rows)
     best, lowest, stale, slowdown = W, loss.mean(unseen, W), 0, 1.0
-    now = _Stepper(W, loss.n_jobs)
+    now, means = _fresh(W)
     with phase("logistic decoder", total=max_epochs, unit="epochs") as advance:
         for epoch in range(max_epochs):
             if epoch and epoch in prepare_at:
-                loss.prepare(now.W, rows)
+                loss.prepare(now, rows)
             for b, batch in enumerate(np.array_split(rng.permutation(rows), n_batches)):
                 done = (epoch + b / n_batches) / max_epochs
                 rate = slowdown * first_rate * 0.5 * (1.0 + np.cos(np.pi * done))
-                now.step(*loss.gradient(batch, now.W), rate, penalty)
+                labels, G = loss.gradient(batch, now)
+                arguments = (now, *means, labels, G, rate, penalty)
+                run_spans(kernels.step_rows, arguments, len(labels), loss.n_jobs)
             advance(1)
             if not len(unseen):
                 continue
-            value = loss.mean(unseen, now.W)
+            value = loss.mean(unseen, now)
             if value < lowest:
-                best, lowest, stale = now.W.copy(), value, 0
+                best, lowest, stale = now.copy(), value, 0
                 continue
             stale += 1
             if stale >= _PATIENCE:
                 slowdown *= _SLOWER
                 if slowdown < _SLOWEST:
                     break
-                now, stale = _Stepper(best, loss.n_jobs), 0
-    return best if len(unseen) else now.W
+                (now, means), stale = _fresh(best), 0
+    return best if len(unseen) else now
+
+
+def _fresh(W: F32) -> tuple[F32, tuple[F32, F32, I64]]:
+    """Return a copy of the coefficients, and the running means that their steps depend on."""
+    n_steps = np.zeros(len(W), dtype=np.int64)
+    return W.copy(), (np.zeros_like(W), np.zeros(len(W), dtype=np.float32), n_steps)

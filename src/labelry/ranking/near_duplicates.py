@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import CSR, F32, F64, I32, I64, Bools, Ints
+from labelry.arrays import CSR, F32, I32, I64, Bools, Ints
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import resolve_jobs, run, spans
 from labelry.linalg.rows import Block, Rows, StreamedRows
@@ -91,7 +91,10 @@ def _groups(X: Matrix, similarity: float, order: I32, n_rows: int, n_jobs: int) 
     # Copies: sorting and eliminating work in place.
     X = csr_array((X.data, rarity[X.indices], X.indptr), shape=X.shape, copy=True)
     X.sort_indices()
-    tail = np.sqrt(np.maximum(_tail_energy(X), 0)).astype(np.float32)
+    # The length of what a row has from each entry on.
+    before = np.concatenate([[0.0], np.cumsum(X.data.astype(np.float64) ** 2)])
+    energy = np.repeat(before[X.indptr[1:]], np.diff(X.indptr)) - before[:-1]
+    tail = np.sqrt(np.maximum(energy, 0)).astype(np.float32)
     kept = np.where(tail >= np.float32(similarity), tail, np.float32(0))
     prefix = csr_array((kept, X.indices, X.indptr), shape=X.shape, copy=True)
     prefix.eliminate_zeros()
@@ -108,12 +111,6 @@ def _groups(X: Matrix, similarity: float, order: I32, n_rows: int, n_jobs: int) 
         for task, near in zip(tasks, run(_near_rows, tasks, n_jobs), strict=True):
             n_left = _take_groups(task[-1], *near, n_left, group)
     return np.maximum(group, -1)
-
-
-def _tail_energy(X: csr_array) -> F64:
-    """Return for each entry the sum of squares from there to the end of its row."""
-    before = np.concatenate([[0.0], np.cumsum(X.data.astype(np.float64) ** 2)])
-    return np.repeat(before[X.indptr[1:]], np.diff(X.indptr)) - before[:-1]
 
 
 @njit(nogil=True, cache=True)

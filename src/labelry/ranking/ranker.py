@@ -6,13 +6,43 @@ Ask ``supports(model, Explains)`` before an extra is used, never for a class or 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from labelry.arrays import F32, Ints
+from labelry.data.text import TextFeatures
 from labelry.linalg.matrices import Matrix
-from labelry.ranking.contributions import Contributions
+
+Feature = str | int
+
+
+class Contributions(NamedTuple):
+    """What each feature of a row adds to the margin of a label, and what is added in any case."""
+
+    columns: NDArray[np.int32]
+    values: NDArray[np.float64]
+    bias: float
+
+    def strongest(self, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the places of the n largest values above 0, and of the n most negative ones."""
+        order = np.argsort(-np.abs(self.values), kind="stable")
+        values = self.values[order]
+        return order[values > 0][:n], order[values < 0][:n]
+
+    def named(
+        self, places: NDArray[np.intp], text_features: TextFeatures | None
+    ) -> list[tuple[Feature, float]]:
+        """Return features and values at some places; features are words, or numbers of columns."""
+        columns = self.columns[places].tolist()
+        features = columns if text_features is None else text_features.names_of(columns)
+        return list(zip(features, self.values[places].tolist(), strict=True))
+
+    def margin(self) -> float:
+        """Return the sum of all contributions."""
+        return self.bias + float(self.values.sum())
 
 
 class Ranker(ABC):

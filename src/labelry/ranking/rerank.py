@@ -17,7 +17,7 @@ from numba import njit
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from labelry.arrays import F32, F64, I32, Bools, Ints
+from labelry.arrays import F32, I32, Bools, Ints
 from labelry.checks import StoredCheck, check_at_least
 from labelry.linalg.blas import library_threads
 from labelry.linalg.parallel import run_spans
@@ -194,20 +194,18 @@ def _boosted_model(features: F32, true: Bools, rng: np.random.Generator) -> Boos
     nodes = np.concatenate(trees)
     first = np.repeat(roots, [len(tree) for tree in trees])
     leaf = nodes["is_leaf"].astype(bool)
+    # Rounded down to float32, so that ``x <= threshold`` stays the same for every x of that type.
+    exact = nodes["num_threshold"]
+    threshold = exact.astype(np.float32)
+    threshold = np.where(threshold > exact, np.nextafter(threshold, -np.inf), threshold)
     return Boosted(
         roots.astype(np.int32),
         np.where(leaf, -1, nodes["feature_idx"]).astype(np.int32),
-        np.where(leaf, nodes["value"], _rounded_down(nodes["num_threshold"])).astype(np.float32),
+        np.where(leaf, nodes["value"], threshold).astype(np.float32),
         (first + nodes["left"]).astype(np.int32),
         (first + nodes["right"]).astype(np.int32),
         float(np.ravel(model._baseline_prediction)[0]),
     )
-
-
-def _rounded_down(values: F64) -> F32:
-    """Return values as float32, so that ``x <= value`` stays the same for every x of that type."""
-    rounded = values.astype(np.float32)
-    return np.where(rounded > values, np.nextafter(rounded, np.float32(-np.inf)), rounded)
 
 
 @njit(nogil=True, cache=True)

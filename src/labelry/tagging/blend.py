@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -20,12 +20,11 @@ from labelry.metrics.matching import match
 from labelry.parameters import Between, OneOf, param, settings
 from labelry.progress import phase
 from labelry.ranking.calibration import Calibration, calibrated, fit_calibration
-from labelry.ranking.contributions import Contributions
 from labelry.ranking.evidence import as_probabilities, best_candidates, known_of_labels
 from labelry.ranking.hold_out import FEW_LOST, HeldOut, few_of_groups, hold_out
 from labelry.ranking.lexical import label_names
 from labelry.ranking.objectives import ObjectiveSettings, f1_threshold, label_weights, weighted
-from labelry.ranking.ranker import Ranker
+from labelry.ranking.ranker import Contributions, Ranker
 from labelry.ranking.rerank import Kind, Reranker, fit_reranker
 from labelry.ranking.zero_shot import ZeroShotReranker, fit_with_zero_shot, mean_with_zero_shot
 from labelry.storage.values import AtLeast
@@ -190,17 +189,9 @@ class BlendModel(Ranker):
         return replace(self, retrievers=retrievers, label_weights=weights)
 
 
-class _Ranking(NamedTuple):
-    """What ranks the candidates, and what was found on held-out rows; see `BlendModel`."""
-
-    reranker: AnyReranker | None
-    scorer: str | None
-    calibration: Calibration | None
-    least_score: float
-    held_out_ndcg: dict[str, float]
-
-
-_TREES_ALONE = _Ranking(None, SCORERS[0], None, _HALF, {})
+# The fields of a `BlendModel` that held-out rows choose, where there are too few of them.
+_TREES_ALONE: dict[str, Any] = {"reranker": None, "scorer": SCORERS[0], "calibration": None}
+_TREES_ALONE |= {"least_score": _HALF, "held_out_ndcg": {}}
 
 
 # Threads of BLAS go on looking for work when they have none, for a tenth of a second, and slow the
@@ -229,7 +220,7 @@ def fit_blend(rows: Rows, settings: BlendSettings, rng: np.random.Generator) -> 
     retrievers = fit_retrievers(rows, settings, names, rng, before=before)
     return BlendModel(
         retrievers=retrievers,
-        **ranking._asdict(),
+        **ranking,
         label_weights=label_weights(settings.objective, retrievers.counts, rows.n_rows),
         n_candidates=settings.n_candidates,
     )
@@ -237,7 +228,7 @@ def fit_blend(rows: Rows, settings: BlendSettings, rng: np.random.Generator) -> 
 
 def _fit_ranking(
     retrievers: Retrievers, held: HeldOut, settings: BlendSettings, rng: np.random.Generator
-) -> _Ranking:
+) -> dict[str, Any]:
     """Fit the re-ranker to held-out rows, and keep it if it is better than each scorer.
 
     One row of each group of near-duplicates is used to fit and to compare, or a few rows if groups
@@ -278,9 +269,13 @@ def _fit_ranking(
         calibration, threshold = fit_calibration(scores[best], hits), _HALF
         if settings.objective == "f1":
             threshold = f1_threshold(calibrated(calibration, scores[best]), hits, Y.nnz)
-        if best == "blend":
-            return _Ranking(reranker, None, calibration, threshold, ndcg)
-        return _Ranking(None, best, calibration, threshold, ndcg)
+        return {
+            "reranker": reranker if best == "blend" else None,
+            "scorer": None if best == "blend" else best,
+            "calibration": calibration,
+            "least_score": threshold,
+            "held_out_ndcg": ndcg,
+        }
 
 
 def _fit_halves(

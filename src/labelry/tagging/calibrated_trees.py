@@ -15,7 +15,6 @@ from labelry.linalg.rows import Rows
 from labelry.metrics.matching import match
 from labelry.progress import phase
 from labelry.ranking.calibration import CALIBRATED, Calibration, calibrated, fit_calibration
-from labelry.ranking.contributions import Contributions
 from labelry.ranking.evidence import best_candidates
 from labelry.ranking.hold_out import FEW_LOST, hold_out
 from labelry.ranking.objectives import (
@@ -25,7 +24,7 @@ from labelry.ranking.objectives import (
     label_weights,
     weighted,
 )
-from labelry.ranking.ranker import Ranker
+from labelry.ranking.ranker import Contributions, Ranker
 from labelry.tagging.time_budget import Choice
 from labelry.trees.linear import (
     LinearTrees,

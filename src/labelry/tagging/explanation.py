@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from labelry.data.text import TextFeatures
 from labelry.linalg.matrices import Matrix
-from labelry.ranking.contributions import Feature
-from labelry.ranking.ranker import Explains
+from labelry.ranking.ranker import Explains, Feature
 
 
 class Explanation(NamedTuple):

@@ -17,7 +17,6 @@ from labelry.embeddings.label_embedding import (
     LabelEmbedding,
     LabelEmbeddingSettings,
     fit_label_embedding,
-    refit_label_embedding,
 )
 from labelry.linalg.matrices import Matrix, main_rows, scaled_rows
 from labelry.linalg.rows import Rows
@@ -127,7 +126,8 @@ class Retrievers:
         """Return the candidates (n, m) of some rows, and their features."""
         by_tree, tree_scores = self.trees.topk(X, n_candidates, n_jobs)
         Z = self.embedding.embed(X, n_jobs)
-        near, weights = self._nearest(Z, n_jobs)
+        blocks = (found[1:] for found in self.neighbours.nearest(Z, n_jobs))
+        near, weights = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         Y = self.neighbours.labels
         by_neighbours = topk_shares(near, weights, Y, by_tree.shape[1], n_jobs)[0]
         proposed = [by_tree, by_neighbours]
@@ -136,7 +136,11 @@ class Retrievers:
         labels = merged(proposed)
         shares = shares_of_candidates(labels, near, weights, Y, near.shape[1], n_jobs)
         taught = self.taught[labels]  # a label that came later has the score of the neighbours
-        by_centroid = self._centroid_scores(X, labels, n_jobs)
+        if issparse(self.centroids):
+            by_centroid = sparse_inner_products(labels, csr_array(X), self.centroids, n_jobs)
+        else:
+            dense = X.toarray() if issparse(X) else X
+            by_centroid = inner_products(labels, dense, self.centroids, n_jobs)
         low_rank = inner_products(labels, Z, self.embedding.label_embedding, n_jobs)  # z V'
         scores = [
             np.where(taught, listed_scores(labels, by_tree, tree_scores, n_jobs), shares),
@@ -153,18 +157,6 @@ class Retrievers:
     def scores_of(self, features: F32, scorer: str) -> F32:
         """Return the scores of one scorer, of features (..., n_features) of candidates."""
         return features[..., PER_SCORER * self.scorers.index(scorer)]
-
-    def _nearest(self, Z: F32, n_jobs: int) -> tuple[Ints, F32]:
-        blocks = self.neighbours.nearest(Z, n_jobs)
-        near, weights = zip(*((near, weights) for _, near, weights in blocks), strict=True)
-        return np.concatenate(near), np.concatenate(weights)
-
-    def _centroid_scores(self, X: Matrix, labels: Ints, n_jobs: int) -> F32:
-        """Return the inner products of rows with the centroids of their candidates."""
-        if issparse(self.centroids):
-            return sparse_inner_products(labels, csr_array(X), self.centroids, n_jobs)
-        dense = X.toarray() if issparse(X) else X
-        return inner_products(labels, dense, self.centroids, n_jobs)
 
     def label_vectors(self) -> F32:
         """Return centroids in at most 100 dimensions (n_labels, k); descriptions if no rows."""
@@ -241,19 +233,20 @@ def fit_retrievers(
         index="approximate" if in_lists else "exact",
         normalize=False,
     )
-    more = {"tolerance": _TOLERANCE}
     if before is None:
-        trees = fit_linear_trees(rows, tree_settings, rng, further)
-        fitted = fit_label_embedding(rows, embedding_settings, rng, **more)
-        embedding = cast(LabelEmbedding, fitted)  # without a correction
+        trees, former = fit_linear_trees(rows, tree_settings, rng, further), None
     else:
-        trees = train_linear_trees(rows, tree_settings, before.trees.tree, before.trees.roots, rng)
-        embedding = refit_label_embedding(before.embedding, rows, embedding_settings, rng, **more)
+        trees, former = before.trees, before.embedding
+        trees = train_linear_trees(rows, tree_settings, trees.tree, trees.roots, rng)
+    embedding = fit_label_embedding(
+        rows, embedding_settings, rng, tolerance=_TOLERANCE, before=former
+    )
     X, Y = rows.gathered("X", "Y")
     with phase("label centroids"):
         centroids, lengths = label_centroids(csr_array(Y.T) @ X)
     counts = label_counts(Y)
-    return Retrievers(trees, embedding, centroids, lengths, counts, counts > 0, names)
+    plain = cast(LabelEmbedding, embedding)  # without a correction
+    return Retrievers(trees, plain, centroids, lengths, counts, counts > 0, names)
 
 
 def lost_centroids(rows: Rows, seen: Bools) -> Matrix:

@@ -107,9 +107,7 @@ def _fit_quality(
 
 def _some(rows: Rows, numbers: NDArray[np.integer]) -> Rows:
     """Return the rows of these numbers, in their order."""
-    keep = np.zeros(rows.n_rows, dtype=bool)
-    keep[numbers] = True
-    return rows.only(keep)
+    return rows.only(np.isin(np.arange(rows.n_rows), numbers))
 
 
 def _given_up(quality: str, described: bool, choice: Choice, n_rows: int) -> str:

@@ -23,8 +23,7 @@ from labelry.linalg.rows import Block, Rows
 from labelry.linalg.sketch import leading_vectors
 from labelry.parameters import Between, OneOf, Settings, param, settings
 from labelry.progress import phase
-from labelry.ranking.contributions import Contributions
-from labelry.ranking.ranker import Ranker
+from labelry.ranking.ranker import Contributions, Ranker
 from labelry.storage.values import AtLeast, Sizes
 from labelry.trees.choice import TreeChoice, choose_tree
 from labelry.trees.learn import shallow_tree, side_by_side

@@ -157,12 +157,16 @@ def fit_moments(rows: Rows, settings: MomentsSettings, rng: np.random.Generator)
 
     Three passes, one for each refinement and power pass, and one for the frequencies of words.
     """
+
+    def add_words(block: Block, counts: F64) -> None:
+        counts += present_words(block.X).sum(axis=0, dtype=np.float64)
+
     held_out = _held_out(rows, settings, rng)
     some = 0 < held_out.sum() < rows.n_rows
     # Products here are tall and thin, or small: BLAS threads would wait for each other.
     with library_threads(1):
         estimate, statistics = learn_topics(rows.only(~held_out) if some else rows, settings, rng)
-    (counts,) = rows.reduce(_add_words, (rows.n_features,), dtype=np.float64)
+    (counts,) = rows.reduce(add_words, (rows.n_features,), dtype=np.float64)
     given: dict[str, Sequence[float]] = {}
     if settings.smoothing != "auto":
         given["smoothings"] = [float(settings.smoothing)]
@@ -184,10 +188,6 @@ def _held_out(rows: Rows, settings: MomentsSettings, rng: np.random.Generator) -
     n_wanted = min(rows.n_rows // _HELD_OUT_PART, _MOST_HELD_OUT) if chooses else 0
     split = validation_split(rows.n_rows, n_wanted, rng, groups=rows.known.groups)
     return split.is_held_out | (chooses and not n_wanted)
-
-
-def _add_words(block: Block, counts: F64) -> None:
-    counts += present_words(block.X).sum(axis=0, dtype=np.float64)
 
 
 def _best_of_columns(ranks: F32, values: F32, k: int) -> tuple[Ints, F32]:
