@@ -454,6 +454,25 @@ def test_multiclass_names_round_trip(tmp_path: Path) -> None:
     assert_same(read_sparse_text(tmp_path / "again"), dataset)
 
 
+@pytest.mark.parametrize(
+    ("Y", "text"),
+    [
+        ([[1, 0], [0, 1]], "-3 1:1\n7 1:1\n"),  # one label each: names
+        ([[1, 0], [1, 1]], "0 1:1\n0,1 1:1\n"),  # otherwise columns
+        ([[0, 0], [0, 1]], " 1:1\n1 1:1\n"),
+    ],
+)
+def test_names_of_both_signs_are_written_as_they_can_be_read(
+    tmp_path: Path, Y: list[list[int]], text: str
+) -> None:
+    X = csr_array(np.ones((2, 1), np.float32))
+    data = Dataset(csr_array(Y, dtype=np.float32), X, label_names=["-3", "7"])
+    write_sparse_text(data, tmp_path / "out", header=False)
+    assert (tmp_path / "out").read_text() == text
+    again = read_sparse_text(tmp_path / "out")
+    assert_array_equal(again.Y.toarray()[:, -2:], Y)
+
+
 def test_names_that_are_no_numbers_are_written_as_columns(tmp_path: Path) -> None:
     Y, X = csr_array(np.eye(2, dtype=np.float32)), csr_array(np.ones((2, 1), np.float32))
     for names in (["a", "1"], ["01", "2"]):

@@ -399,6 +399,8 @@ def test_is_a_scikit_learn_transformer():
     assert clone(features).get_params() == features.get_params()
     with pytest.raises(NotFittedError):
         features.transform(TEXTS)
+    with pytest.raises(NotFittedError):
+        features.names_of([0])
     pipeline = make_pipeline(features, TfidfTransformer(use_idf=False))
     X = features.fit_transform(TEXTS)
     np.testing.assert_allclose(pipeline.fit_transform(TEXTS).toarray(), X.toarray(), atol=1e-6)

@@ -62,6 +62,16 @@ def test_cplst_equals_rembrandt_on_centred_labels() -> None:
     assert_allclose(cplst.score_all(X), W(X) @ V.T + mean, atol=2e-3)
 
 
+def test_plst_equals_a_dense_svd_of_centred_labels() -> None:
+    options = {"embedding_dim": 6, "decoder": "least-squares", "normalize": False, "n_passes": 5}
+    plst = PLST(**options).fit(X, Y)
+    mean = Y.toarray().mean(axis=0)
+    V = np.linalg.svd(Y.toarray() - mean, full_matrices=False)[2][:6].T
+    ridge = Ridge(Rows(X, Y.toarray() - mean))
+    W = ridge.solve(V, plst.regressor_ridge(ridge))
+    assert_allclose(plst.score_all(X), W(X) @ V.T + mean, atol=2e-3)
+
+
 @pytest.mark.parametrize("system", [Rembrandt, CCA])
 def test_one_ridge_for_embedding_and_regressor(system) -> None:
     options = {"embedding_dim": 5, "regressor_regularization": 0.3}

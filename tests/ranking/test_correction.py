@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.sparse import csr_array, random_array
 
-from labelry.metrics import precision_at_k
+from labelry.metrics import ndcg_at_k, precision_at_k
+from labelry.ranking import correction
 from labelry.ranking.correction import (
     Correction,
     CorrectionSettings,
@@ -255,3 +256,21 @@ def test_bad_shortlists() -> None:
     for n_rows, n_folds in ((1, 3), (5, 1)):
         with pytest.raises(ValueError, match="at least 2"):
             out_of_fold(n_rows, lambda rows: lambda new: (new, new), n_folds=n_folds, rng=rng)
+
+
+@pytest.mark.parametrize(("size", "k"), [(7, 5), (5, 5), (3, 3)])
+def test_choices_are_judged_by_five_labels(
+    size: int, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[tuple[int, int]] = []
+
+    def noting(Y: csr_array, best: np.ndarray, k: int) -> float:
+        judged.append((k, best.shape[1]))
+        return ndcg_at_k(Y, best, k)
+
+    monkeypatch.setattr(correction, "ndcg_at_k", noting)
+    rng = np.random.default_rng(0)
+    candidates = np.array([rng.permutation(LABELS)[:size] for _ in range(N)], dtype=np.int32)
+    offsets = rng.normal(-1, 1, (N, size)).astype(np.float32)
+    fit_correction(X, Y, candidates, offsets, n_jobs=1, rng=rng)
+    assert set(judged) == {(k, k)}

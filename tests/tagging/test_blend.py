@@ -200,6 +200,23 @@ def test_nothing_is_held_out_of_few_rows() -> None:
     assert Blend(**OPTIONS, held_out=0.0).fit(*documents(200)).scorer_ == "tree"
 
 
+def test_held_out_rows_are_judged_by_five_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+
+    def noting(Y: csr_array, best: np.ndarray, k: int) -> float:
+        judged.append(k)
+        return ndcg_at_k(Y, best, k)
+
+    monkeypatch.setattr(blend, "ndcg_at_k", noting)
+    X, Y = documents(300)
+    Blend(**OPTIONS).fit(X, Y)
+    assert set(judged) == {5}
+    judged.clear()
+    Blend(**OPTIONS, n_candidates=1).fit(X, Y)  # or by as many as there are
+    assert judged
+    assert max(judged) < 5
+
+
 def test_parameters_out_of_range() -> None:
     X, Y = documents(30)
     for options, message in (

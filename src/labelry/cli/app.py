@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 from typer import Option
 
+from labelry import memory
 from labelry._version import __version__
 from labelry.cli import (
     compare_command,
@@ -21,11 +23,15 @@ from labelry.cli import (
     tune_command,
     warm_command,
 )
-from labelry.cli.options import say
+from labelry.cli.options import CheckedCommand, say
 from labelry.cli.streams import check_output_open
 from labelry.cli.system_flags import SystemCommand, flag_of
-from labelry.errors import DataError, LabelryError, ModelError, ParameterError
+from labelry.errors import DataError, LabelryError, MemoryBudgetError, ModelError, ParameterError
 
+# What Python and the system's linker say where a limit of the process is reached.
+_LIMITED = ("can't start new thread", "failed to map segment", "cannot allocate memory")
+_LEAST_ADDRESSES, _ADDRESSES_OF_A_THREAD = 1 << 30, 1 << 27  # bytes; tried, with two threads
+_MORE_MEMORY = "; give it more memory, or raise the limits of the process (ulimit -v, ulimit -u)"
 _PRINTING = ("evaluate", "compare", "tune", "stats", "explain", "similar", "inspect", "topics")
 
 app = typer.Typer(
@@ -39,21 +45,21 @@ app = typer.Typer(
 
 app.command("train", cls=SystemCommand)(model_commands.train)
 app.command("tune", cls=SystemCommand)(tune_command.tune)
-app.command("predict")(predict_command.predict)
-app.command("evaluate")(model_commands.evaluate)
-app.command("compare")(compare_command.compare)
-app.command("explain")(inspect_commands.explain)
+app.command("predict", cls=CheckedCommand)(predict_command.predict)
+app.command("evaluate", cls=CheckedCommand)(model_commands.evaluate)
+app.command("compare", cls=CheckedCommand)(compare_command.compare)
+app.command("explain", cls=CheckedCommand)(inspect_commands.explain)
 app.command("embed", cls=SystemCommand)(model_commands.embed)
-app.command("inspect")(inspect_commands.inspect)
-app.command("report")(inspect_commands.report)
-app.command("serve")(serve_command.serve)
-app.command("tree")(inspect_commands.tree)
-app.command("topics")(inspect_commands.topics)
-app.command("demo")(demo_command.demo)
-app.command("similar")(inspect_commands.similar)
-app.command("stats")(data_commands.stats)
-app.command("convert")(data_commands.convert)
-app.command("warm")(warm_command.warm)
+app.command("inspect", cls=CheckedCommand)(inspect_commands.inspect)
+app.command("report", cls=CheckedCommand)(inspect_commands.report)
+app.command("serve", cls=CheckedCommand)(serve_command.serve)
+app.command("tree", cls=CheckedCommand)(inspect_commands.tree)
+app.command("topics", cls=CheckedCommand)(inspect_commands.topics)
+app.command("demo", cls=CheckedCommand)(demo_command.demo)
+app.command("similar", cls=CheckedCommand)(inspect_commands.similar)
+app.command("stats", cls=CheckedCommand)(data_commands.stats)
+app.command("convert", cls=CheckedCommand)(data_commands.convert)
+app.command("warm", cls=CheckedCommand)(warm_command.warm)
 
 
 def _show_version(wanted: bool) -> None:
@@ -72,8 +78,19 @@ def _root(
         ),
     ] = False,
 ) -> None:
+    _check_limits()
     if context.invoked_subcommand in _PRINTING:
         check_output_open()  # before the work, not after
+
+
+def _check_limits() -> None:
+    """Refuse to start where libraries would abort the process for want of addresses."""
+    needed = _LEAST_ADDRESSES + _ADDRESSES_OF_A_THREAD * (os.cpu_count() or 1)
+    if memory.address_space() < needed:
+        raise MemoryBudgetError(
+            f"labelry needs {memory.human(needed)} of virtual memory on this machine: raise the "
+            "limit of the process (ulimit -v)"
+        )
 
 
 def run() -> None:
@@ -88,8 +105,15 @@ def run() -> None:
         _fail(f"{flag_of(error.parameter)} {error.problem}", 2)
     except (DataError, ModelError, ValueError) as error:
         _fail(str(error), 2)
-    except (LabelryError, MemoryError, OSError) as error:
+    except MemoryError as error:
+        more = "" if isinstance(error, LabelryError) else _MORE_MEMORY
+        _fail(f"{str(error) or 'out of memory'}{more}", 1)
+    except (LabelryError, OSError) as error:
         _fail(str(error) or type(error).__name__, 1)
+    except (RuntimeError, ImportError) as error:
+        if not any(said in str(error) for said in _LIMITED):
+            raise
+        _fail(f"{error}{_MORE_MEMORY}", 1)
 
 
 def _run_or_interrupt() -> None:

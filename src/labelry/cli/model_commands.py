@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import reprlib
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from labelry.data.shards import Shards
     from labelry.estimators.base import LabelRanker
     from labelry.linalg.rows import Rows
+
+_MOST_CUTOFF = 10_000  # as each row is padded to so many labels
+_MOST_PROPENSITY = 100  # beyond it, powers overflow
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="Model directory.")]
 
@@ -291,13 +295,19 @@ def evaluate(
     """
     from labelry.evaluation.evaluate import evaluate as measure
 
+    ks = _cutoffs(cutoffs)
+    if not all(0 < value <= _MOST_PROPENSITY for value in propensity):
+        raise ValueError(
+            f"--propensity must be two numbers above 0 and at most {_MOST_PROPENSITY}, got "
+            f"{propensity[0]} {propensity[1]}"
+        )
     ranker = load_model(model, reading.jobs)
     with progress_shown(quiet):
         result = stoppable(
             measure,
             ranker,
             reading.opened(data, model=ranker),
-            ks=_cutoffs(cutoffs),
+            ks=ks,
             propensity=propensity,
             threshold=threshold,
             by_frequency=by_frequency,
@@ -313,8 +323,11 @@ def _cutoffs(text: str) -> tuple[int, ...]:
         ks = tuple(int(part) for part in text.split(","))
     except ValueError:
         ks = ()
-    if not ks or min(ks) < 1:
-        raise typer.BadParameter(f"--at takes whole numbers such as 1,3,5; got {text!r}")
+    if not ks or min(ks) < 1 or max(ks) > _MOST_CUTOFF:
+        raise typer.BadParameter(
+            f"--at takes whole numbers up to {_MOST_CUTOFF:,} such as 1,3,5; got "
+            f"{reprlib.repr(text)}"
+        )
     return ks
 
 

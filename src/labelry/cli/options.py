@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
+import reprlib
 import signal
 import sys
 import warnings
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
+import typer.core
 from typer import Argument, Option
 
 from labelry.progress import show_phases, visible
@@ -28,6 +31,9 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 Force = Annotated[bool, Option("--force", "-f", help="Replace what is there.")]
 
 
+_MOST = 2**31 - 1  # a number of things has to fit into 32 bits
+_LONGEST_NAME = 255  # bytes of the name of a file, on most file systems
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -35,6 +41,35 @@ _SHOW_CURSOR = "\x1b[?25h"
 _LOOK = 0.1  # seconds between looks for an interrupt; not tuned
 
 own_process = False  # whether this process runs one command and nothing else; set by `run`
+
+
+class CheckedCommand(typer.core.TyperCommand):
+    """A command that refuses values of options that nothing could be done with."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        for option in self.get_params(ctx):
+            if option.param_type_name == "option":
+                value = ctx.params.get(option.name)
+                for each in value if isinstance(value, (tuple, list)) else [value]:
+                    if problem := _problem(each, is_size=option.metavar == "SIZE"):
+                        raise ValueError(f"{option.opts[0]} must {problem}")
+        return rest
+
+
+def _problem(value: object, *, is_size: bool) -> str | None:
+    """Return what is wrong with the value of an option."""
+    if value == "":
+        return "not be empty"
+    if value == Path():
+        return "name a file or folder other than this one"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"be a finite number, got {value}"
+    if isinstance(value, int) and not is_size and abs(value) > _MOST:
+        return f"be at most {_MOST} in size, got {reprlib.repr(value)}"
+    if isinstance(value, Path) and any(len(os.fsencode(p)) > _LONGEST_NAME for p in value.parts):
+        return f"be a name of at most {_LONGEST_NAME} bytes, got {reprlib.repr(str(value))}"
+    return None
 
 
 def out_option(help: str, **more: Any) -> Any:

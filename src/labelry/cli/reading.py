@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from labelry.estimators.base import LabelRanker
 
 PANEL = "Reading the data"
+_MOST_DIGITS = 15  # of a size
 _BLOCK_ROWS = 2_000  # rows that are labelled at a time; not tuned
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?)\s*(?:([KMGT])(i?B)?|B)?\s*", re.IGNORECASE)
 
@@ -36,8 +38,10 @@ def as_bytes(text: str) -> int:
     (4294967296, 1500, 100)
     """
     found = _SIZE.fullmatch(text)
-    if not found or not float(found[1]):
-        raise typer.BadParameter(f"a size is a number such as 512MiB or 4GiB, got {text!r}")
+    if not found or not float(found[1]) or len(found[1]) > _MOST_DIGITS:
+        raise typer.BadParameter(
+            f"a size is a number such as 512MiB or 4GiB, got {reprlib.repr(text)}"
+        )
     base = 1000 if (found[3] or "").upper() == "B" else 1024
     return int(float(found[1]) * base ** ("KMGT".index(found[2].upper()) + 1 if found[2] else 0))
 

@@ -20,6 +20,7 @@ import typer.core
 import typer.main
 from typer import Option
 
+from labelry.cli.options import CheckedCommand
 from labelry.errors import ParameterError
 from labelry.parameters import Parameter, parameters_of
 
@@ -39,7 +40,7 @@ _KINDS = {
 }
 
 
-class SystemCommand(typer.core.TyperCommand):
+class SystemCommand(CheckedCommand):
     """A command that takes the parameters of one system as flags."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

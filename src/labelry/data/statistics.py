@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from labelry.data.dataset import Dataset, Features
 from labelry.data.shards import Shards
+from labelry.memory import check_fits
 
+_LABEL_BYTES = 40  # of counts of a label, and of sorting them
 TAIL_ROWS = 5  # a label with at most so many rows is a tail label
 
 
@@ -52,7 +54,13 @@ def describe(dataset: Dataset | Shards) -> Statistics:
     >>> stats.labels_per_row_mean, stats.words_per_document_mean, stats.label_frequencies
     (1.5, 1.5, array([2, 1, 0]))
     """
-    rows = np.zeros(dataset.n_labels, dtype=np.int64)
+    n_labels = dataset.n_labels
+    check_fits(
+        _LABEL_BYTES * n_labels,
+        f"counting rows of {n_labels:,} labels",
+        "number labels without gaps",
+    )
+    rows = np.zeros(n_labels, dtype=np.int64)
     of_labels, of_features, of_words = [], [], []  # of each row of a part
     for part in dataset.datasets():
         rows += np.bincount(part.Y.indices[part.Y.data != 0], minlength=dataset.n_labels)

@@ -36,6 +36,7 @@ from labelry.errors import ModelError
 from labelry.estimators.inputs import (
     are_texts,
     as_rows,
+    check_columns,
     check_feature_size,
     check_finite,
     check_matrix,
@@ -182,6 +183,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
                 raise ValueError("names need texts, but X are Rows")
             n_features = X.n_features if X.known.text_features is None else None
             form: Form = "indicator" if X.known.label_names is None else "lists"
+            check_columns(X.n_features, X.n_labels, self)
             rows = checked_rows(X)
             if self.n_jobs is not None:
                 rows.n_jobs = resolve_jobs(self.n_jobs)
@@ -203,6 +205,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         Y = labels.indicator
         if Y.shape[0] != matrix.shape[0]:
             raise ValueError(f"X has {matrix.shape[0]} rows but Y has {Y.shape[0]}")
+        check_columns(matrix.shape[1], Y.shape[1], self)
         classes = np.arange(Y.shape[1]) if labels.classes is None else labels.classes
         known = Known(
             classes, label_counts(Y), label_features, text_features=text_features, source=source

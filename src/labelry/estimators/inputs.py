@@ -14,7 +14,10 @@ from labelry.data.canonical import row_of_entry
 from labelry.data.labels import checked_indicator, label_counts
 from labelry.linalg.matrices import Matrix, as_matrix, check_sparse
 from labelry.linalg.rows import Block, Rows
+from labelry.memory import check_fits
 
+# Bytes for a feature or label, and for each dimension of its vector, that a fit needs at least.
+_COLUMN_BYTES, _DIM_BYTES = 16, 8
 _LARGEST = 1e15  # largest feature whose square, and sums of such squares, float32 can hold
 
 
@@ -35,6 +38,18 @@ def check_matrix(X: Any) -> None:
     refuse_masked("X", X)
     if issparse(X):
         check_sparse(X)
+
+
+def check_columns(n_features: int, n_labels: int, settings: Any) -> None:
+    """Refuse features and labels so many that an array with an entry for each would not fit."""
+    dim = getattr(settings, "embedding_dim", 1)
+    dim = min(dim, n_labels) if isinstance(dim, int) else 1
+    check_fits(
+        (n_features + n_labels) * (_COLUMN_BYTES + _DIM_BYTES * dim),
+        f"a {settings.system} model of {n_features:,} features and {n_labels:,} labels",
+        "number the features and labels from 0 without gaps, hash them to fewer, or use a machine "
+        "with more memory",
+    )
 
 
 def checked_weights(weights: Any, n_rows: int) -> F32:

@@ -32,7 +32,9 @@ def label_table(subject: Subject, order: I64) -> tuple[list[Element], int]:
     order = order[:MOST_NAMED]
     lines = [shortened(names.names[i], _NAME) for i in order.tolist()]
     described = [shortened(names.descriptions[i], _DESCRIPTION) for i in order.tolist()]
-    lengths = [len((a + b).encode("utf-8", "replace")) for a, b in zip(lines, described, strict=True)]
+    lengths = [
+        len((a + b).encode("utf-8", "replace")) for a, b in zip(lines, described, strict=True)
+    ]
     n = int(np.searchsorted(np.cumsum(lengths), _NAME_BYTES, side="right"))
     columns = {
         "names": lines[:n],
