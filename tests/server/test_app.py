@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from starlette.testclient import TestClient
 
 import labelry
 from labelry.data import function_words
-from labelry.server import gate, questions, schemas
+from labelry.server import api_page, gate, questions, schemas
 
 Start = Callable[..., TestClient]
 
@@ -59,6 +60,18 @@ def test_texts_get_the_labels_and_scores_of_the_model(
         ]
         np.testing.assert_allclose([score for _, score in pairs(row)], values[kept], rtol=1e-5)
         assert [model.classes_[label["id"]] for label in row] == [label["label"] for label in row]
+
+
+def test_documents_without_a_known_word_are_named(client_of: Start) -> None:
+    for model in ("texts", "tagger"):
+        wanted = {"text": ["cat purrs", "zzzz", "dog", ""], "k": 2}
+        answer = client_of(model).post("/v1/predict", json=wanted).json()
+        assert answer["no_known_word"] == [1, 3]
+        assert [len(row) for row in answer["predictions"]] == [2, 0, 2, 0]
+        answer = client_of(model).post("/v1/predict", json=wanted | {"labels": ["cat"]}).json()
+        assert answer["no_known_word"] == [1, 3]
+    answer = client_of("features").post("/v1/predict", json={"features": [0, 0, 0, 0]}).json()
+    assert answer["no_known_word"] == []
 
 
 def test_one_text_is_a_list_of_one(client_of: Start) -> None:
@@ -468,6 +481,8 @@ def test_the_page_learns_what_is_frequent(models: dict[str, Path], client_of: St
     counts = labelry.load(models["tagger"]).label_counts_
     assert [label["rows"] for label in found["frequent_labels"]] == sorted(counts, reverse=True)
     assert (found["title"], found["description"], found["examples"]) == ("tagger", "", [])
+    assert datetime.fromisoformat(found["trained_at"]) <= datetime.now(UTC)
+    assert (found["trained_on"], found["trained_with"]) == (None, labelry.__version__)
 
 
 def test_the_access_log(client_of: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -531,14 +546,35 @@ def test_documentation_needs_no_other_host(client_of: Start) -> None:
             found.extend((tag, value) for name, value in attributes if name in ("src", "href"))
 
     Collector().feed(page)
-    assert found == [("a", "/openapi.json")]
-    assert "<script" not in page
+    assert all(value.startswith(("/", "#")) and value[:2] != "//" for _, value in found)
+    assert [value for tag, value in found if tag == "script"] == ["/page/docs.js"]
     description = client.get("/openapi.json").json()
     assert "http" not in json.dumps([s.get("url") for s in description.get("servers", [])])
     schema = description["paths"]["/v1/predict"]["post"]["requestBody"]["content"]
     assert set(schema["application/json"]["schema"]["properties"]) == {
         "text", "features", "k", "threshold", "labels", "explain",
     }  # fmt: skip
+
+
+def forms(value: Any) -> Any:
+    """Names of fields all the way down, of lists the first item."""
+    if isinstance(value, dict):
+        return {name: forms(item) for name, item in value.items()}
+    return [forms(value[0])] if isinstance(value, list) and value else None
+
+
+def test_the_examples_of_answers_have_the_form_of_answers(client_of: Start) -> None:
+    client = client_of("tagger")
+    described = client.get("/openapi.json").json()["paths"]
+    for path, example in api_page.ANSWERS.items():
+        asked = path.replace("{label_id}", "0")
+        body = {"text": "cat purrs"}
+        answer = client.post(asked, json=body) if path == "/v1/predict" else client.get(asked)
+        given = answer.json() | ({"examples": ["a"]} if path == "/v1/model" else {})
+        assert forms(given) == forms(example), path
+        (operation,) = described[path].values()
+        said = operation["responses"]["200"]["content"]["application/json"]["example"]
+        assert said == {name: value for name, value in example.items() if value is not None}
 
 
 def test_key(client_of: Start) -> None:

@@ -13,7 +13,7 @@ import pytest
 from labelry.server.batching import Batcher
 from labelry.server.metrics import Metrics
 from labelry.server.problems import Problem
-from labelry.server.questions import Question
+from labelry.server.questions import Answer, Question
 
 
 class Model:
@@ -32,6 +32,9 @@ class Model:
             raise RuntimeError("bad row")
         ids = np.array([[len(row)] * k for row in rows])
         return ids, np.ones(ids.shape, dtype=np.float32)
+
+    def known_words(self, rows: list[str], ids: Any) -> Any:
+        return np.array([bool(row) for row in rows])
 
     def describe(self, label: int) -> dict[str, int]:
         return {"id": label}
@@ -59,7 +62,7 @@ async def asked(batcher: Batcher, *questions: Question) -> list[asyncio.Task[Any
 
 
 def ids(answer: Any) -> list[list[int]]:
-    return [[label["id"] for label in row] for row in answer]
+    return [[label["id"] for label in row] for row in answer.predictions]
 
 
 def test_what_arrives_meanwhile_is_asked_together() -> None:
@@ -116,7 +119,7 @@ def test_one_that_fails_does_not_spoil_the_others() -> None:
         model.free.set()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(answers[2], RuntimeError)
-        assert [ids(answer) for answer in answers if isinstance(answer, list)] == [
+        assert [ids(answer) for answer in answers if isinstance(answer, Answer)] == [
             [[1]],
             [[2]],
             [[4]],

@@ -100,7 +100,11 @@ def test_a_damaged_model_changes_nothing_and_is_named(
             old = holder.current.fingerprint
             damage(path)
             await until(lambda: holder.failed)
-            assert (await client.get("/health/ready")).json() == {"status": "ready", "model": old}
+            assert (await client.get("/health/ready")).json() == {
+                "status": "ready",
+                "needs_key": False,
+                "model": old,
+            }
             answer = await client.post("/v1/predict", json={"text": "cat", "k": 1})
             assert answer.json()["predictions"][0][0]["label"] == "cat"
             failed = (await client.get("/v1/model")).json()["failed_reload"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -540,7 +541,35 @@ def test_a_model_of_features_has_no_page_but_says_so(
     page = open_page(address_of(tmp_path / "features"))
     assert "labels rows of features" in page.inner_text("h1")
     page.click("text=description of the API")
-    assert page.inner_text("h1") == "labelry API"
+    assert page.inner_text("h1") == "API"
+
+
+def test_each_form_of_the_api_page_sends_its_request(
+    open_page: Callable[..., Any], address_of: Callable[..., str]
+) -> None:
+    address = address_of(api_key="it's open")
+    page = open_page(address)
+    page.goto(f"{address}/docs")
+    page.fill("#key", "it's open")
+    forms = page.locator("form")
+    assert forms.count() == 9
+    for i in range(9):
+        form = forms.nth(i)
+        if form.get_attribute("data-path") == "/v1/map":
+            continue  # it is being drawn
+        form.get_by_role("button").click()
+        form.locator(".said", has_text="200 in").wait_for()
+    answer = page.inner_text("#v1-labels .answer")
+    assert "<img src=x" in answer
+    assert json.loads(answer)["labels"][0]["label"]
+    page.fill("#v1-labels-query", "script's")
+    assert page.inner_text("#v1-labels .curl") == (
+        f"curl '{address}/v1/labels?query=script%27s&limit=3' -H \"X-API-Key: $LABELRY_API_KEY\""
+    )
+    page.fill("#v1-predict-body", '{"text": "it\'s a cat"}')
+    command = page.inner_text("#v1-predict .curl").replace("$LABELRY_API_KEY", "it's open")
+    found = subprocess.run(["sh", "-c", f"{command} -s"], capture_output=True, check=True).stdout
+    assert json.loads(found)["predictions"][0]
 
 
 def test_predicted_labels_light_up_and_points_can_be_asked(open_page: Callable[..., Any]) -> None:

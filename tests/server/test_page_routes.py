@@ -29,6 +29,7 @@ def test_every_file_that_the_page_names_is_there(client_of: Start) -> None:
     assert {"/page/app.js", "/page/style.css", "/page/icon.svg"} <= named
     scripts = [f.name for f in (files("labelry.server") / "page").iterdir() if ".js" in f.name]
     scripts += [name for name in OF_REPORT if ".js" in name]
+    named |= set(re.findall(r'"(/page/[^"]+)"', client.get("/docs").text))
     for name in scripts:
         text = client.get(f"/page/{name}").text
         named |= {f"/page/{file}" for file in re.findall(r'from "\./([^"]+)"', text)}

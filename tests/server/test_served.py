@@ -52,7 +52,7 @@ def test_rows_of_several_requests() -> None:
 
 
 def test_identity_changes_with_every_file(models: dict[str, Path], tmp_path: Path) -> None:
-    assert identity(tmp_path / "nothing") == (None,) * 4
+    assert identity(tmp_path / "nothing") == (None,) * 5
     served, seen = load_served(models["texts"])
     assert seen == identity(models["texts"])
     assert served.fingerprint == load_served(models["texts"])[0].fingerprint
@@ -63,4 +63,4 @@ def test_identity_changes_with_every_file(models: dict[str, Path], tmp_path: Pat
     for file in sorted(models["texts"].iterdir()):
         (copy / file.name).write_bytes(file.read_bytes())
         states.add(identity(copy))
-    assert len(states) == 5
+    assert len(states) == 6

@@ -17,14 +17,15 @@ from starlette.routing import Route
 
 from labelry._version import __version__
 from labelry.server import schemas
+from labelry.server.api_page import ANSWERS, api_page
 from labelry.server.batching import Batcher
 from labelry.server.drawing import Drawer
 from labelry.server.gate import Gate
 from labelry.server.holder import Holder
 from labelry.server.metrics import Metrics
-from labelry.server.page_routes import docs_page, page_routes, tagged
+from labelry.server.page_routes import POLICY, page_routes, tagged
 from labelry.server.problems import AsciiJSON, Problem
-from labelry.server.questions import count_rows, question_of, read_json
+from labelry.server.questions import Answer, count_rows, question_of, read_json
 from labelry.server.served import Served
 from labelry.server.settings import ServerSettings
 
@@ -61,8 +62,8 @@ class Service:
         wanted = await self._parsed(await read_json(request, self.settings))
         served = self.holder.current
         question = question_of(wanted, served, self.settings)
-        predictions = await self._in_time(self.batcher.ask(question))
-        return AsciiJSON({"model": served.fingerprint, "predictions": predictions})
+        answer: Answer = await self._in_time(self.batcher.ask(question))
+        return AsciiJSON({"model": served.fingerprint} | answer._asdict())
 
     async def labels(
         self,
@@ -159,12 +160,12 @@ class Service:
         return AsciiJSON(
             {
                 "name": served.name,
-                "title": served.about.title,
-                "description": served.about.description,
-                "examples": served.about.examples,
-                "trained_at": served.about.trained_at,
-                "trained_on": served.about.trained_on,
-                "trained_with": served.about.trained_with,
+                "title": served.title,
+                "description": served.about.card.description,
+                "examples": served.about.card.examples,
+                "trained_at": served.about.trained,
+                "trained_on": served.about.source.file,
+                "trained_with": served.about.labelry_version,
                 "model": served.fingerprint,
                 "system": served.model.system,
                 "labelry_version": __version__,
@@ -272,7 +273,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         "/v1/predict",
         service.predict,
         methods=["POST"],
-        responses={200: {"model": schemas.PredictResponse}},
+        responses={200: _answer("/v1/predict", schemas.PredictResponse)},
         openapi_extra={"requestBody": {"content": body, "required": True}},
     )
     for path, handler, model in (
@@ -283,7 +284,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         ("/health/live", service.live, schemas.HealthResponse),
         ("/health/ready", service.ready, schemas.HealthResponse),
     ):
-        app.add_api_route(path, handler, responses={200: {"model": model}})
+        app.add_api_route(path, handler, responses={200: _answer(path, model)})
     for path, plain, kind in (
         ("/v1/map", service.map, "application/octet-stream"),
         ("/metrics", service.figures, "text/plain"),
@@ -292,9 +293,13 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         if path == "/v1/map":
             content[202] = {"description": "The map is being drawn."}
         app.add_api_route(path, plain, response_class=Response, responses=content)
-    page = docs_page(app.openapi())
-    app.add_api_route("/docs", lambda: HTMLResponse(page), include_in_schema=False)
+    page, headers = api_page(app.openapi()), {"content-security-policy": POLICY}
+    app.add_api_route("/docs", lambda: HTMLResponse(page, headers=headers), include_in_schema=False)
     app.routes.extend(page_routes(service.front))
+
+
+def _answer(path: str, model: Any) -> dict[str, Any]:
+    return {"model": model, "content": {"application/json": {"example": ANSWERS[path]}}}
 
 
 async def _answer_problem(_: Request, problem: Any) -> AsciiJSON:

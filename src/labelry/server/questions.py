@@ -7,7 +7,7 @@ import math
 from collections.abc import Hashable, Sized
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,12 @@ from labelry.server.settings import ServerSettings
 
 _LABELS_PER_ROW = 100  # labels per row that a request of `max_batch` rows may ask for
 
-Answer = list[list[dict[str, Any]]]  # for each row its labels, best first
+
+class Answer(NamedTuple):
+    """The labels of each row, best first, and the rows without a known word, which have none."""
+
+    predictions: list[list[dict[str, Any]]]
+    no_known_word: list[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +181,16 @@ def answer(questions: list[Question]) -> list[Answer]:
         ids, scores = served.topk(rows, k)
     else:
         ids, scores = served.topk_among(rows, k, allowed)
+    found = np.isfinite(scores)
+    known = served.known_words(rows, np.where(found, ids, -1))
     ranked = iter(zip(ids.tolist(), scores.tolist(), strict=True))
+    ends = np.cumsum([question.size for question in questions])
     return [
-        [_chosen(question, i, *next(ranked)) for i in range(question.size)]
-        for question in questions
+        Answer(
+            [_chosen(question, i, *next(ranked)) for i in range(question.size)],
+            np.flatnonzero(~known[end - question.size : end]).tolist(),
+        )
+        for question, end in zip(questions, ends, strict=True)
     ]
 
 

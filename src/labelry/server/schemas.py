@@ -138,6 +138,10 @@ class PredictResponse(BaseModel):
 
     model: str = Field(description="Fingerprint of the model that answered.")
     predictions: list[list[ScoredLabel]]
+    no_known_word: list[int] = Field(
+        description="Numbers of the documents without a word that the model knows. They get no "
+        "labels."
+    )
 
 
 class LabelsResponse(BaseModel):
@@ -183,9 +187,9 @@ class ModelResponse(BaseModel):
     title: str = Field(description="What the page calls the model.")
     description: str = Field(description="What the model is for; empty if nobody said.")
     examples: list[str] = Field(description="Documents to try.")
-    trained_at: str | None = Field(description="When the model was trained, in ISO 8601.")
-    trained_on: str | None = Field(description="File of its training rows.")
-    trained_with: str | None = Field(description="labelry version that trained it.")
+    trained_at: str = Field(description="When the training ended, in ISO 8601.")
+    trained_on: str | None = Field(description="Name of the training file, if there was one.")
+    trained_with: str = Field(description="labelry version that trained it.")
     model: str = Field(description="Fingerprint.")
     system: str
     labelry_version: str = Field(description="labelry version of the server.")

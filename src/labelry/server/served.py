@@ -20,8 +20,8 @@ from labelry.estimators.base import LabelRanker
 from labelry.linalg.matrices import scaled_rows
 from labelry.linalg.topk import topk_blocks
 from labelry.ranking.ranker import Explains, HasLabelVectors, ScoresAll, supports
-from labelry.server.about import about
 from labelry.storage import modelfile
+from labelry.storage.about import ABOUT
 
 Inputs: TypeAlias = "list[str] | csr_array"
 Identity: TypeAlias = tuple[tuple[int, ...] | None, ...]
@@ -45,7 +45,8 @@ class Served:
         self.name = name
         self.fingerprint = fingerprint
         self.loaded_at = time.time()
-        self.about = about(model, name)
+        self.about = model.about_
+        self.title = self.about.card.title or name.removesuffix(".labelry")
         self.takes_text = model.text_features_ is not None
         # Features of a row; None if rows are texts.
         self.n_features = None if self.takes_text else int(model.n_features_in_)
@@ -108,6 +109,10 @@ class Served:
     def topk(self, rows: Inputs, k: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the ids (-1: none) and scores of the best labels of each row."""
         return self.model.topk_ids(rows, k)
+
+    def known_words(self, rows: Inputs, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return for each row whether the model knows a word of it; `ids` are its best labels."""
+        return self.model.known_words(rows, ids)
 
     def topk_among(
         self, rows: Inputs, k: int, allowed: NDArray[np.int64]
@@ -237,7 +242,7 @@ def fingerprint_of(path: Path) -> str:
 
 def identity(path: Path) -> Identity:
     """Return a value that changes when a file of the model is replaced."""
-    files = (modelfile.MODEL, modelfile.STATE, modelfile.LABELS, modelfile.ARRAYS)
+    files = (modelfile.MODEL, modelfile.STATE, modelfile.LABELS, modelfile.ARRAYS, ABOUT)
     return tuple(_stamp(path / name) for name in files)
 
 

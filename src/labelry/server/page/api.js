@@ -19,10 +19,11 @@ export function setKey(key) {
 
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
+export const keyHeaders = () => (hasKey() ? { "X-API-Key": sessionStorage.getItem(KEY) } : {});
+
 /** The answer to a request; a Problem if the server refuses or cannot be reached. */
 export async function ask(path, { body, signal, binary } = {}) {
-  const headers = {};
-  if (hasKey()) headers["X-API-Key"] = sessionStorage.getItem(KEY);
+  const headers = keyHeaders();
   if (body) headers["Content-Type"] = "application/json";
   let answer;
   try {

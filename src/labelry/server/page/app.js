@@ -55,8 +55,7 @@ function describe(description) {
   $("title").textContent = model.title;
   $("description").textContent = model.description;
   const documents = `${count(model.labels)} labels, learnt from ${count(model.rows)} documents`;
-  const trained = model.trained_at ? ` on ${day(model.trained_at)}` : "";
-  $("facts").textContent = `${documents}${trained}.`;
+  $("facts").textContent = `${documents} on ${day(model.trained_at)}.`;
   document.title = `${model.title} · labelry`;
   const examples = model.examples.slice(0, 3).map((text) =>
     element("li", "", button("example", () => parts.labels.write(text), element("bdi", "", text))));

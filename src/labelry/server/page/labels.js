@@ -5,6 +5,7 @@ import { $, ask, button, copy, element, nameOf, shown } from "./api.js";
 const DEBOUNCE = 120; // milliseconds after the last key
 const QUIET = 900; // before the labels are said aloud
 const EMPTY = "The labels of your document appear here.";
+const UNKNOWN = "The model knows no word of this document.";
 const WORDS = 4; // shown below a label
 const FAINT = 0.08; // share of the strongest word, below which a word is not shown
 
@@ -63,6 +64,7 @@ export class Labels {
     try {
       const answer = await ask("/v1/predict", { body, signal: this.abort.signal });
       if (number !== this.number) return;
+      this.unknown = answer.no_known_word.length > 0;
       this.take(answer.predictions[0], answer.model, performance.now() - start);
       this.complain(null);
       await this.answered(this.shown(), answer.model); // which may learn of another model
@@ -133,7 +135,7 @@ export class Labels {
     if (!kept.has(this.active)) this.active = null;
     $("labels-empty").hidden = labels.length > 0;
     const written = this.text.value.trim();
-    $("labels-empty").textContent = written ? "No label reaches this probability." : EMPTY;
+    $("labels-empty").textContent = written ? (this.unknown ? UNKNOWN : "No label reaches this probability.") : EMPTY;
     $("frequent").hidden = Boolean(written) || !$("frequent").querySelector("li");
     this.note(labels);
     this.mark();
