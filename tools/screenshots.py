@@ -23,7 +23,7 @@ MODEL, REPORT = WORK / "icd10.labelry", WORK / "icd10-report.html"
 LABELRY = [sys.executable, "-m", "labelry"]
 DESKTOP, PHONE = (1120, 700), (390, 780)  # pixels of the browser's window
 TEXT = "Acute bronchitis with asthma"
-COLOURS = 128  # of a PNG: text stays sharp, and a file below 150 KB
+COLOURS = 96  # of a PNG: text stays sharp, and a file below 150 KB
 NO_HOSTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -25,7 +25,7 @@ _EXAMPLES = 5  # held-out documents that are shown
 _SHOWN = 3  # labels and words of each
 _WIDTH = 60  # characters of a description
 _OVERALL = ("P", "nDCG", "PSP", "R", "ECE")
-_CARD = {
+_CARD: dict[str, Any] = {
     "title": "ICD-10-CM",
     "description": "Finds the labels of a medical phrase in the classification of diseases.",
     "examples": (
