@@ -31,7 +31,7 @@ PLACES = {
 
 
 def tables() -> dict[str, dict[str, tuple[float, float]]]:
-    """Return P@1 and training seconds of each tool, by data set."""
+    """Return P@1 and training seconds of each tool, by dataset."""
     found = {}
     for page in sorted((DOCS / "results").glob("peers-*.md")):
         rows = ROW.finditer(page.read_text())
@@ -73,7 +73,7 @@ def main() -> None:
     axes.set_xlabel("training time in seconds (geometric mean)")
     axes.set_ylabel("P@1 in percent (mean)")
     axes.set_title(
-        f"{len(whole)} data sets of {min(sizes):,} to {max(sizes):,} labels, 2 threads", loc="left"
+        f"{len(whole)} datasets of {min(sizes):,} to {max(sizes):,} labels, 2 threads", loc="left"
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xticks(TICKS, map("{:g}".format, TICKS))
