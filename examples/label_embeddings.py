@@ -1,4 +1,4 @@
-"""Vectors of labels: which are alike, and the vectors as files for other programs.
+"""Learn label vectors, list similar labels, and write the vectors to files for other programs.
 
 python examples/label_embeddings.py [FOLDER]        (needs the demo extra)
 """

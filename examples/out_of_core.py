@@ -1,4 +1,4 @@
-"""More rows than memory should hold: shards on disk, and passes over them within a bound.
+"""Train on more rows than memory holds: write shards, and pass over them within a bound.
 
 python examples/out_of_core.py [FOLDER]        (needs the demo extra)
 """

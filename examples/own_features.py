@@ -1,4 +1,4 @@
-"""Features of your own: any matrix, any system, and scikit-learn around it.
+"""Train on features of your own: any matrix, any system, with tools of scikit-learn.
 
 python examples/own_features.py
 """

@@ -1,4 +1,4 @@
-"""Ask a server for labels, from any program that speaks HTTP; here with the standard library.
+"""Send a document to a server and print its labels, with the standard library only.
 
 labelry serve tagger.labelry &
 python examples/server_client.py http://127.0.0.1:8000 "pain in the left knee"

@@ -1,4 +1,4 @@
-"""A tree of labels of your own: learn along a taxonomy, look at it, take a learnt one out.
+"""Learn along a taxonomy of your own, print the tree, and export a learnt tree.
 
 python examples/taxonomy.py
 """

@@ -12,7 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # What each must print, and arguments.
 EXPECTED = {
-    "tag_texts.py": ("Other joint disorder", "('home', ", "is right in"),
+    "label_documents.py": ("Other joint disorder", "('home', ", "is right for"),
     "own_features.py": ("Rembrandt: 9", "one-vs-rest, C ="),
     "taxonomy.py": ("((cat,dog),(cow,hen));", "['dog' 'hen']"),
     "label_embeddings.py": ("M25 Other joint disorder", "E10", "labels.vec"),
