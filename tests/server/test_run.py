@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from labelry.errors import LabelryError
 from labelry.server import run
@@ -17,6 +18,14 @@ def test_a_server_does_not_run_on_numbas_threads(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(run, "threading_layer", lambda: "workqueue")
     with pytest.raises(LabelryError, match=r"'workqueue' is in use.*parallel=True"):
         run.check_threads()
+
+
+def test_blas_has_one_thread() -> None:
+    with threadpool_limits(2):  # sets back afterwards what there was before
+        run.hold_blas()
+        blas = [each for each in threadpool_info() if each["user_api"] == "blas"]
+        assert blas
+        assert {each["num_threads"] for each in blas} == {1}
 
 
 @pytest.mark.parametrize("host", ["", "no.such.host.invalid", "ü.invalid", "a" * 100 + "é", "\0"])

@@ -25,6 +25,7 @@ import uvicorn
 from fastapi import FastAPI
 from numba import threading_layer  # type: ignore[attr-defined]
 from prometheus_client.multiprocess import mark_process_dead
+from threadpoolctl import threadpool_limits
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
@@ -57,6 +58,7 @@ def serve(
     them has loaded the model.
     """
     allow_connections(settings.max_connections)
+    hold_blas()
     with listen(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         announce = partial(ready, address, is_beyond_this_machine(listener))
@@ -71,6 +73,16 @@ def serve(
         with tempfile.TemporaryDirectory(prefix="labelry-metrics-") as folder:
             os.environ[SHARED] = folder
             _Workers(config, listener, announce).run()
+
+
+def hold_blas() -> None:
+    """Hold BLAS to one thread, for as long as this process runs.
+
+    Parallel work is done by processes. With more threads, those of BLAS wait for each other on busy
+    processors, some of them with Python's lock: a model that was loaded held up requests for a
+    second (benchmarks/soak.py).
+    """
+    threadpool_limits(1)
 
 
 def check_threads() -> None:
@@ -259,6 +271,7 @@ def _worker(settings: ServerSettings) -> FastAPI:
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     atexit.register(gc.freeze)  # as in its parent, so that it ends sooner
+    hold_blas()
     try:
         app = create_app(settings)
         check_threads()
