@@ -11,14 +11,15 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 from labelry import memory
 from labelry.compilation import clock, compilation_told
 
+T = TypeVar("T")
 Advance = Callable[[int], None]
 
 # Characters that move the cursor, turn writing around or end the line of a terminal.
@@ -121,6 +122,14 @@ def phase(name: str, total: int | None = None, unit: str = "steps") -> Iterator[
             return
         with display.phase(name, total, unit) as advance:
             yield advance
+
+
+def counted(items: Iterable[T], name: str, total: int, unit: str) -> Iterator[T]:
+    """Yield the items as a phase that counts them."""
+    with phase(name, total, unit) as advance:
+        for item in items:
+            advance(1)
+            yield item
 
 
 @contextmanager

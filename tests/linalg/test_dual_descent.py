@@ -14,10 +14,9 @@ from labelry.linalg.dual_descent import (
     LaneProblem,
     block_bounds,
     go_on,
-    hinge_sweeps,
     new_sweeps,
     shuffle,
-    visit,
+    sweep_block,
 )
 from labelry.linalg.lanes import LANES
 
@@ -60,20 +59,17 @@ def test_the_kernel_is_the_plain_sweep() -> None:
     alpha = np.zeros((60, LANES), dtype=np.float32)
     W = np.zeros((13, LANES), dtype=np.float32)
     theirs = alpha.astype(np.float64), rows.copy(), W.astype(np.float64)
-    active, state = 40, 15
-    order = rows.copy()
+    sweeps, order = new_sweeps(np.array([40]), 0, 7, dual_descent.NO_END), rows.copy()
     for _ in range(6):
-        expected = plain_sweep(X, signs, energy, *theirs, active, state)
+        expected = plain_sweep(X, signs, energy, *theirs, sweeps.n_active[0], sweeps.state[0])
         given = LaneProblem(X.indptr, X.indices, X.data, signs, energy, C, TOLERANCE)
-        active, state, visits, last = hinge_sweeps(
-            given, alpha, order, W, active, np.uint64(state), 1
-        )
-        assert (active, state) == expected
-        assert visits == last
+        sweeps.counts[2] = sweeps.counts[1] + 1  # one sweep
+        sweep_block(sweeps, 0, True, given, alpha, order, W)
+        assert (sweeps.n_active[0], sweeps.state[0]) == expected
         assert_array_equal(order, theirs[1])
         assert_allclose(alpha, theirs[0], atol=1e-4)
         assert_allclose(W, theirs[2], atol=1e-4)
-    assert 0 < active < 40
+    assert 0 < sweeps.n_active[0] < 40
     assert not alpha[:10].any()
 
 
@@ -112,11 +108,11 @@ def test_all_rows_are_visited_once_more_before_the_end() -> None:
     while more:
         active.append(sweeps.n_active.tolist())
         for block in np.flatnonzero(sweeps.n_active):
-            visit(sweeps, block, True, given, alpha, parts[block], W)
+            sweep_block(sweeps, block, True, given, alpha, parts[block], W)
         more = go_on(sweeps)
     assert active[0] == active[-1] == [40, 20]
     assert min(map(sum, active)) < 60
-    assert sweeps.made < 100
+    assert len(active) < 100
     assert not go_on(new_sweeps(np.array([3]), 0, 1, dual_descent.NO_END))
     assert not go_on(new_sweeps(np.array([0]), 9, 1, dual_descent.NO_END))
 
@@ -124,7 +120,7 @@ def test_all_rows_are_visited_once_more_before_the_end() -> None:
 def test_more_rounds_are_nearer_to_the_optimum() -> None:
     X, signs, energy = problem()
     found, sweeps = [], []
-    for rounds, tolerance in ((1, 0.2), (2, 0.2), (None, 0.2), (None, 1e-3)):
+    for rounds, tolerance in ((1, 0.2), (2, 0.2), (0, 0.2), (0, 1e-3)):
         W = np.zeros((13, LANES), dtype=np.float32)
         csr = (X.indptr, X.indices, X.data)
         given = LaneProblem(*csr, signs, energy, C, tolerance)

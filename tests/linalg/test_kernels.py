@@ -180,15 +180,11 @@ def test_add_gram(index: type, n_jobs: int, weighted: bool) -> None:
     assert_allclose(G, 1 + np.triu(expected), rtol=1e-6)
 
 
-@pytest.mark.parametrize("unit", [False, True])
-def test_append_column(index: type, unit: bool) -> None:
+def test_append_column(index: type) -> None:
     A = sparse(40, 30, index=index)
     n = A.nnz + 40
     parts = kernels.Csr(np.empty(41, index), np.empty(n, index), np.empty(n, np.float32))
-    kernels.append_column(kernels.csr_parts(A), 30, unit, parts)
+    kernels.append_column(kernels.csr_parts(A), 30, parts)
     found = csr_array(tuple(parts[::-1]), shape=(40, 31))
-    expected = A.toarray()
-    if unit:
-        expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-30)
-    assert_allclose(found.toarray(), np.hstack([expected, np.ones((40, 1))]), rtol=1e-6)
+    assert_array_equal(found.toarray(), np.hstack([A.toarray(), np.ones((40, 1))]))
     assert found.has_canonical_format

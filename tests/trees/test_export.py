@@ -104,7 +104,7 @@ def test_outline() -> None:
 
 
 def test_outline_as_data() -> None:
-    nodes = outline(SMALL, ["hip", "knee", "flu"])
+    nodes = outline(SMALL, ["hip", "knee", "flu"], None, max_depth=2, n_names=4)
     assert [node for node, _, _ in nodes] == [0, 1, 3, 4, 2]
     assert nodes[1] == (1, 1, "2 labels: hip, knee")
 

@@ -1,7 +1,5 @@
 """Cut sets of label vectors into balanced clusters: spherical k-means with bounded sizes.
 
-References
-----------
 Dhillon, Modha: Concept decompositions for large sparse text data using clustering, 2001.
 Arthur, Vassilvitskii: k-means++, the advantages of careful seeding, 2007.
 """
@@ -29,13 +27,13 @@ _SPANS_PER_JOB = 8  # pieces of work per thread, because sets differ in the step
 
 
 class Cuts(NamedTuple):
-    """How sets are cut: that of `Sets.bounds`, the parts of each set, and the sizes of parts."""
+    """How sets are cut: their bounds, the parts of each, the sizes of parts, random numbers."""
 
     bounds: I64
     n_parts: I64
     least: I64
     most: I64
-    chance: F32  # random numbers for each set
+    chance: F32
 
 
 class Sets(NamedTuple):
@@ -84,12 +82,15 @@ def split_sets(
     of its parts differ by a factor of at most `balance` (or by one). Memory: one cosine for each
     pair of a member and a part of its set.
     """
-    least, most = _size_limits(sets.sizes, n_parts, balance)
+    mean = sets.sizes / n_parts
+    least = np.maximum(np.minimum(np.ceil(mean * 2 / (1 + balance)), np.floor(mean)), 1)
+    most = np.maximum(np.floor(mean * 2 / (1 + 1 / balance)), np.ceil(mean))
+    limits = least.astype(np.int64), most.astype(np.int64)
     rows = V[sets.members]  # in the order of the sets, because they are read many times
     chance = rng.random((len(n_parts), _TRIALS * int(n_parts.max())), dtype=np.float32)
     part = np.zeros(len(sets.members), dtype=np.int32)
     pieces = balanced_spans(sets.bounds, _SPANS_PER_JOB * n_jobs if n_jobs > 1 else 1)
-    given = (_flat(rows), V.shape[1], Cuts(sets.bounds, n_parts, least, most, chance), part)
+    given = (_flat(rows), V.shape[1], Cuts(sets.bounds, n_parts, *limits, chance), part)
     run(cluster_sets, [(*given, *piece) for piece in pieces], n_jobs)
     part += np.repeat(np.cumsum(n_parts) - n_parts, sets.sizes).astype(np.int32)
     parts = Sets.of(part, int(n_parts.sum()))
@@ -102,14 +103,6 @@ def sparse_products(A: csr_array, C: csr_array, rows: slice, n_jobs: int) -> F32
     given = (csr_parts(A), csr_parts(C), rows.start, out)
     run(_add_products, [(*given, *span) for span in spans(len(out), n_jobs)], n_jobs)
     return out
-
-
-def _size_limits(sizes: I64, n_parts: I64, balance: float) -> tuple[I64, I64]:
-    """Return the least and the largest size of a part of each set, by `balance`."""
-    mean = sizes / n_parts
-    least = np.maximum(np.minimum(np.ceil(mean * 2 / (1 + balance)), np.floor(mean)), 1)
-    most = np.maximum(np.floor(mean * 2 / (1 + 1 / balance)), np.ceil(mean))
-    return least.astype(np.int64), most.astype(np.int64)
 
 
 def _flat(V: Matrix) -> Csr:
@@ -194,12 +187,11 @@ def _seeds(rows: Csr, a: int, b: int, k: int, chance: F32, trials: F32, C: F32) 
     """
     stride = max(1, (b - a) // (_SEED_ROWS * k))
     n = (b - a) // stride
-    S = np.empty((n, LANES), dtype=np.float32)
-    far = np.empty(n, dtype=np.float32)  # 1 - cosine with the nearest seed
+    S, far = np.empty((n, LANES), np.float32), np.empty(n, np.float32)  # far: 1 - cosine with seeds
     row = np.empty(_TRIALS, dtype=np.int64)
     for i in range(n):
         v = a + i * stride
-        far[i] = 1.0 if rows.indptr[v + 1] > rows.indptr[v] else 0.0
+        far[i] = rows.indptr[v + 1] > rows.indptr[v]
     for j in range(k):
         for t in range(_TRIALS):
             row[t] = a + stride * _draw(far, chance[j * _TRIALS + t])
@@ -244,11 +236,9 @@ def _lloyd(rows: Csr, a: int, b: int, k: int, least: int, most: int, C: F32, fou
     The objective is the sum over parts of |sum of its rows|, which is the sum of the cosines
     between each row and the centre of its part.
     """
-    n = b - a
-    S = np.empty((n, C.shape[1]), dtype=np.float32)
+    n, best = b - a, 0.0
+    S, norm = np.empty((n, C.shape[1]), dtype=np.float32), np.ones(k, dtype=np.float32)
     part = np.full(n, -1, dtype=np.int32)
-    norm = np.ones(k, dtype=np.float32)
-    best = 0.0
     for step in range(_MAX_STEPS):
         for i in range(n):
             _dots(rows, a + i, C, S, i)
@@ -270,10 +260,9 @@ def _lloyd(rows: Csr, a: int, b: int, k: int, least: int, most: int, C: F32, fou
 @njit(nogil=True, cache=True)
 def _norms(S: F32, part: I32, norm: F32) -> float:
     """Fill in the length of the sum c of each part (|c|^2 = sum of v'c); return their total."""
-    squares = np.zeros(norm.size)
+    squares, total = np.zeros(norm.size), 0.0
     for i in range(part.size):
         squares[part[i]] += S[i, part[i]]
-    total = 0.0
     for j in range(norm.size):
         norm[j] = np.sqrt(max(squares[j], 1e-12))
         total += norm[j]
@@ -290,16 +279,13 @@ def assign(S: F32, norm: F32, least: int, most: int, part: I32) -> None:
     n, k = len(S), norm.size
     regret = np.empty(n, dtype=np.float32)
     for i in range(n):
-        high = -np.inf
-        second = -np.inf
+        high, second = -np.inf, -np.inf
         for j in range(k):
-            s = S[i, j] / norm[j]
-            S[i, j] = s
-            if s > high:
-                second = high
-                high = s
-            elif s > second:
-                second = s
+            S[i, j] /= norm[j]
+            if S[i, j] > high:
+                high, second = S[i, j], high
+            else:
+                second = max(second, S[i, j])
         regret[i] = second - high
     size = np.zeros(k, dtype=np.int64)
     lacking = k * least

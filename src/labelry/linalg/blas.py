@@ -11,11 +11,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-
-@cache
-def _controller() -> ThreadpoolController:
-    """Return the libraries of this process; finding them takes milliseconds."""
-    return ThreadpoolController()
+_controller = cache(ThreadpoolController)  # the libraries of this process; finding them takes time
 
 
 @cache
@@ -26,9 +22,8 @@ def _blas() -> list[Any]:
 class _Hold:
     """The number of BLAS threads, which is one number for the whole process.
 
-    While callers run, it is the smallest number that one of them asked for; when none runs, it is
-    the number from before. If each caller set and restored it by itself, the first to end would
-    undo the limit of the others, and the last could restore a limit that another had set.
+    While callers run, it is the smallest that one of them asked for; when none runs, it is the one
+    from before. If each caller set and restored it, the last could restore what another had set.
     """
 
     def __init__(self) -> None:

@@ -4,14 +4,12 @@ The rows are kept in a temporary file, cut into blocks, and each sweep is a pass
 Between sweeps the dual variables are in a file too; memory holds one block, its dual variables and
 the weights. The blocks are the same as for rows in memory, so the weights are the same too.
 
-References
-----------
 Yu, Hsieh, Chang, Lin: Large linear classification when data cannot fit in memory, KDD 2010.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -21,6 +19,7 @@ from scipy.sparse import csr_array
 from labelry.arrays import F32
 from labelry.linalg import dual_descent as descent
 from labelry.linalg.dual_descent import LaneProblem, MarginLoss, Sweeps
+from labelry.linalg.kernels import csr_parts
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import consecutive_rows, stacked
 from labelry.linalg.matrix_file import MatrixFile
@@ -66,11 +65,11 @@ def train_by_blocks(
     n_rows, end = np.array(sizes, dtype=np.int64), rounds or descent.NO_END
     side_by_side = max(1, memory // (4 * LANES * (n_features + 1)))
     for begin in range(0, len(groups), side_by_side):
-        chosen = groups[begin : begin + side_by_side]
-        sweeps = [descent.new_sweeps(n_rows, max_sweeps, g.seed, end) for g in chosen]
-        together = _SideBySide(blocks, chosen, n_features, loss, (C, tolerance), sweeps)
-        for place, W in together.run(n_jobs):
-            yield begin + place, W
+        some = groups[begin : begin + side_by_side]
+        sweeps = [descent.new_sweeps(n_rows, max_sweeps, group.seed, end) for group in some]
+        W = {g: lane_zeros(n_features + 1) for g in range(len(some))}
+        for g, found in _train_groups(blocks, some, sweeps, W, loss, (C, tolerance), n_jobs):
+            yield begin + g, found
 
 
 def fixed_blocks(parts: Iterable[LabelledRows]) -> Iterator[LabelledRows]:
@@ -105,55 +104,45 @@ def _join_pieces(pieces: list[LabelledRows]) -> LabelledRows:
     return X, T
 
 
-class _SideBySide:
-    """Trains some groups side by side, one pass over the blocks for each sweep."""
+def _train_groups(
+    blocks: MatrixFile,
+    groups: Sequence[Group],
+    sweeps: Sequence[Sweeps],
+    W: dict[int, F32],
+    loss: MarginLoss,
+    options: tuple[float, float],
+    n_jobs: int,
+) -> Iterator[tuple[int, F32]]:
+    """Train groups side by side, one pass over the blocks for each sweep; `options`: C, tolerance.
 
-    def __init__(
-        self,
-        blocks: MatrixFile,
-        groups: Sequence[Group],
-        n_features: int,
-        loss: MarginLoss,
-        options: tuple[float, float],
-        sweeps: Sequence[Sweeps],
-    ) -> None:
-        self._blocks, self._groups, self._loss, self._options = blocks, groups, loss, options
-        self._W = {g: lane_zeros(n_features + 1) for g in range(len(groups))}
-        self._sweeps = sweeps
-        self._states = MatrixFile()  # dual variables and order of visits: blocks of each group
-        for n in sweeps[0].sizes.tolist() * len(groups):
-            alpha = descent.starting_alpha(loss, n, options[0])
-            self._states.append(alpha, np.arange(n, dtype=np.int32))
+    The number and the weights of a group are yielded, and taken out of W, when it is done.
+    """
+    states = MatrixFile()  # dual variables and order of visits: blocks of each group
+    for n in sweeps[0].sizes.tolist() * len(groups):
+        alpha = descent.starting_alpha(loss, n, options[0])
+        states.append(alpha, np.arange(n, dtype=np.int32))
 
-    def run(self, n_jobs: int) -> Iterator[tuple[int, F32]]:
-        if self._loss == "logistic":
-            self._pass(self._start, n_jobs)
-        while self._W:
-            self._pass(self._visit, n_jobs)
-            for g in [g for g in self._W if not descent.go_on(self._sweeps[g])]:
-                yield g, self._W.pop(g)
-
-    def _pass(self, function: Callable[..., None], n_jobs: int) -> None:
-        """Call ``function(group, block, X, rows of each label, energy)`` for active groups."""
-        for block in range(len(self._blocks)):
-            active = [g for g in self._W if self._sweeps[g].n_active[block]]
-            if active:
-                arrays = self._blocks[block]
-                run(function, [(g, block, *arrays) for g in active], n_jobs)
-
-    def _start(self, g: int, block: int, X: csr_array, rows_of: csr_array, energy: F32) -> None:
-        """Add the weights that the starting dual variables of a block stand for."""
-        alpha, _ = self._states[g * len(self._blocks) + block]
-        descent.add_start(self._problem(g, X, rows_of, energy), alpha, self._W[g])
-
-    def _visit(self, g: int, block: int, X: csr_array, rows_of: csr_array, energy: F32) -> None:
-        alpha, order = self._states[g * len(self._blocks) + block]
-        problem = self._problem(g, X, rows_of, energy)
-        hinge = self._loss == "squared_hinge"
-        descent.visit(self._sweeps[g], block, hinge, problem, alpha, order, self._W[g])
-
-    def _problem(self, g: int, X: csr_array, rows_of: csr_array, energy: F32) -> LaneProblem:
+    def work(g: int, b: int, start: bool, X: csr_array, rows_of: csr_array, energy: F32) -> None:
+        alpha, order = states[g * len(blocks) + b]
         signs = np.full((rows_of.shape[1], LANES), -1, dtype=np.int8)
-        for lane, label in enumerate(range(self._groups[g].first, self._groups[g].last)):
+        for lane, label in enumerate(range(groups[g].first, groups[g].last)):
             signs[rows_of.indices[rows_of.indptr[label] : rows_of.indptr[label + 1]], lane] = 1
-        return LaneProblem(X.indptr, X.indices, X.data, signs, energy, *self._options)
+        problem = LaneProblem(*csr_parts(X), signs, energy, *options)
+        if start:  # the weights that the starting dual variables stand for
+            descent.add_start(problem, alpha, W[g])
+        else:
+            hinge = loss == "squared_hinge"
+            descent.sweep_block(sweeps[g], b, hinge, problem, alpha, order, W[g])
+
+    def make_pass(start: bool) -> None:
+        for block in range(len(blocks)):
+            if active := [g for g in W if sweeps[g].n_active[block]]:
+                arrays = blocks[block]
+                run(work, [(g, block, start, *arrays) for g in active], n_jobs)
+
+    if loss == "logistic":
+        make_pass(start=True)
+    while W:
+        make_pass(start=False)
+        for g in [g for g in W if not descent.go_on(sweeps[g])]:
+            yield g, W.pop(g)

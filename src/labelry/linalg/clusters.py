@@ -20,11 +20,8 @@ _BLOCK_BYTES = 16 << 20  # bytes of cosines that a thread holds at a time; not t
 def unit_centres(X: Matrix, cluster: I32, n_clusters: int) -> Matrix:
     """Return the mean row of each cluster, scaled to unit length, as a column.
 
-    The result (n_features, n_clusters) is CSR if X is. A cluster without rows has a centre of
-    zeros.
+    The result (n_features, n_clusters) is CSR if X is; zeros for a cluster without rows.
 
-    Examples
-    --------
     >>> X = np.array([[3, 0], [0, 4]], dtype=np.float32)
     >>> unit_centres(X, np.array([0, 0]), 1).round(2).ravel()
     array([0.6, 0.8], dtype=float32)
@@ -35,8 +32,7 @@ def unit_centres(X: Matrix, cluster: I32, n_clusters: int) -> Matrix:
 def cluster_sums(X: Matrix, cluster: I32, n_clusters: int) -> Matrix:
     """Return the sum of the rows of each cluster, (n_clusters, n_features)."""
     n = len(cluster)
-    ones = np.ones(n, dtype=np.float32)
-    members = csr_array((ones, (cluster, np.arange(n))), shape=(n_clusters, n))
+    members = csr_array((np.ones(n, np.float32), (cluster, np.arange(n))), shape=(n_clusters, n))
     return members @ X
 
 
@@ -47,10 +43,7 @@ def unit_columns(sums: Matrix) -> Matrix:
 
 
 def nearest_centre(X: Matrix, centres: Matrix, n_jobs: int = 1) -> I32:
-    """Return the cluster whose centre has the largest cosine with each row; ties: the first.
-
-    Rows without features go to the first cluster.
-    """
+    """Return the cluster whose centre has the largest cosine with each row; ties: the first."""
     step = max(1, _BLOCK_BYTES // (4 * centres.shape[1]))
 
     def nearest(start: int) -> I32:

@@ -11,8 +11,6 @@ sixteen labels are one cache line.
 Rows are visited block by block, in random order within a block. Rows that are read from files, one
 block after the other, therefore give the same weights as rows in memory.
 
-References
-----------
 Hsieh, Chang, Lin, Keerthi, Sundararajan: A dual coordinate descent method for large-scale
 linear SVM, ICML 2008 (Algorithm 1). Yu, Huang, Lin: Dual coordinate descent methods for
 logistic regression and maximum entropy models, Machine Learning 2011 (Algorithm 5). Yu, Hsieh,
@@ -21,7 +19,7 @@ Chang, Lin: Large linear classification when data cannot fit in memory, KDD 2010
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -32,6 +30,7 @@ from labelry.linalg.lanes import LANES, add_scaled
 from labelry.linalg.prefetch import LINE, prefetch
 
 MarginLoss = Literal["squared_hinge", "logistic"]
+Alpha: TypeAlias = NDArray[Any]  # dual variables: float32 with the hinge, otherwise float64
 
 BLOCK = 1 << 22  # nonzeros and rows of a block, which takes 32 MiB; not tuned
 _ROUNDS_LEFT, _VISITS, _MOST, _LAST = range(4)  # places in `Sweeps.counts`
@@ -59,8 +58,6 @@ def block_bounds(indptr: Ints, before: int, block: int) -> I64:
     each of those rows. Rows whose places fall into the same stretch of `block` numbers form a
     block. `before` is the place of the first of these rows.
 
-    Examples
-    --------
     >>> block_bounds(np.array([0, 3, 6, 9]), before=5, block=10).tolist()
     [0, 2, 3]
     """
@@ -79,27 +76,16 @@ def block_bounds(indptr: Ints, before: int, block: int) -> I64:
 class LaneProblem(NamedTuple):
     """Rows, the signs of sixteen labels, and the objective: what one descent minimises.
 
-    Attributes
-    ----------
-    indptr, indices, data
-        CSR arrays of X.
-    signs : array (n_rows, LANES)
-        1 where the row has the label, otherwise -1.
-    energy : array (n_rows,)
-        ``||x_i||^2 + 1``.
-    C : float
-        Weight of the losses.
-    tolerance : float
-        With the squared hinge, a row rests when all its projected gradients are within half the
-        tolerance of zero. With the logistic loss, whose dual variables lie in (0, C), the rows of a
-        block rest together, when the gradients of all of them are within the tolerance.
+    With the squared hinge, a row rests when all its projected gradients are within half the
+    `tolerance` of zero. With the logistic loss, whose dual variables lie in (0, C), the rows of a
+    block rest together, when the gradients of all of them are within the tolerance.
     """
 
     indptr: Ints
     indices: Ints
     data: F32
-    signs: I8
-    energy: F32
+    signs: I8  # (n_rows, LANES): 1 where the row has the label, otherwise -1
+    energy: F32  # (n_rows,): ||x_i||^2 + 1
     C: float
     tolerance: float
 
@@ -107,32 +93,15 @@ class LaneProblem(NamedTuple):
 class Sweeps(NamedTuple):
     """The state of a descent: the rows that are still visited, and the limits that end it.
 
-    A row rests when its gradients are near enough to zero. A round ends when all rows rest; the
-    next round visits all rows once more, and if all still rest, the descent is done. A descent that
-    is stopped after one round takes half the time, after two rounds three fifths, and ranks as
-    well. A sweep is as many visits as there are rows.
-
-    Attributes
-    ----------
-    sizes : array (n_blocks,)
-        Rows of each block.
-    n_active : array (n_blocks,)
-        Rows of each block that do not rest; they are the first in the order of the block.
-    counts : array (4,)
-        Rounds that are left, visits so far, most visits, and visits of the last sweep.
-    state : array (1,)
-        State of the generator of random numbers.
+    A round ends when all rows rest; the next round visits all rows once more, and if all still
+    rest, the descent is done. A descent that is stopped after one round takes half the time, after
+    two rounds three fifths, and ranks as well. A sweep is as many visits as there are rows.
     """
 
-    sizes: I64
-    n_active: I64
-    counts: I64
-    state: NDArray[np.uint64]
-
-    @property
-    def made(self) -> int:
-        """Return the number of sweeps so far, rounded up."""
-        return -(-int(self.counts[_VISITS]) // max(int(self.sizes.sum()), 1))
+    sizes: I64  # rows of each block
+    n_active: I64  # rows of each block that do not rest: the first in the order of the block
+    counts: I64  # rounds that are left, visits so far, most visits, visits of the last sweep
+    state: NDArray[np.uint64]  # (1,): of the generator of random numbers
 
 
 @njit(nogil=True, cache=True)
@@ -142,35 +111,6 @@ def new_sweeps(sizes: I64, max_sweeps: int, seed: int, rounds: int) -> Sweeps:
     counts[_ROUNDS_LEFT], counts[_MOST] = rounds, sizes.sum() * max_sweeps
     state = np.full(1, seed * 2 + 1, dtype=np.uint64)
     return Sweeps(sizes, sizes.copy(), counts, state)
-
-
-@njit(nogil=True, cache=True)
-def visit(
-    sweeps: Sweeps,
-    block: int,
-    hinge: bool,
-    problem: LaneProblem,
-    alpha: NDArray[Any],
-    order: I32,
-    W: F32,
-) -> None:
-    """Sweep over one block.
-
-    If it is the only block, the sweeps go on until its rows rest. One of several blocks gets as
-    many visits as it has rows: when few of its rows are left, these are visited several times
-    before the next block is read. The parameters from `problem` to W are those of `hinge_sweeps`.
-    """
-    counts = sweeps.counts
-    most = counts[_MOST] - counts[_VISITS] if sweeps.sizes.size == 1 else sweeps.sizes[block]
-    kernel = (problem, alpha, order, W)
-    before = sweeps.n_active[block], sweeps.state[0], most
-    if hinge:
-        active, state, visits, last = hinge_sweeps(*kernel, *before)
-    else:
-        active, state, visits, last = logistic_sweeps(*kernel, *before)
-    sweeps.n_active[block], sweeps.state[0] = active, state
-    counts[_VISITS] += visits
-    counts[_LAST] += last
 
 
 @njit(nogil=True, cache=True)
@@ -189,27 +129,22 @@ def go_on(sweeps: Sweeps) -> bool:
 
 
 def train_lanes(
-    loss: MarginLoss,
-    problem: LaneProblem,
-    max_sweeps: int,
-    seed: int,
-    W: F32,
-    rounds: int | None = None,
+    loss: MarginLoss, problem: LaneProblem, max_sweeps: int, seed: int, W: F32, rounds: int = 0
 ) -> int:
     """Train the labels of a problem: fill W (d + 1, LANES) and return the number of sweeps.
 
-    The descent ends after so many `rounds` (see `Sweeps`); with None it goes on to the optimum.
+    The descent ends after so many `rounds` (see `Sweeps`); with 0 it goes on to the optimum.
     """
     bounds = block_bounds(problem.indptr, 0, BLOCK)
     sweeps = new_sweeps(np.diff(bounds), max_sweeps, seed, rounds or NO_END)
     alpha = starting_alpha(loss, len(problem.signs), problem.C)
     descend_blocks(sweeps, bounds, loss == "squared_hinge", problem, alpha, W)
-    return sweeps.made
+    return -(-int(sweeps.counts[_VISITS]) // max(len(alpha), 1))
 
 
 @njit(nogil=True, cache=True)
 def descend_blocks(
-    sweeps: Sweeps, bounds: I64, hinge: bool, problem: LaneProblem, alpha: NDArray[Any], W: F32
+    sweeps: Sweeps, bounds: I64, hinge: bool, problem: LaneProblem, alpha: Alpha, W: F32
 ) -> None:
     """Descend to the end, from `starting_alpha`, over the blocks that begin at `bounds`."""
     if not hinge:
@@ -220,11 +155,11 @@ def descend_blocks(
         for block in range(bounds.size - 1):
             if sweeps.n_active[block]:
                 rows = order[bounds[block] : bounds[block + 1]]
-                visit(sweeps, block, hinge, problem, alpha, rows, W)
+                sweep_block(sweeps, block, hinge, problem, alpha, rows, W)
         more = go_on(sweeps)
 
 
-def starting_alpha(loss: MarginLoss, n_rows: int, C: float) -> NDArray[Any]:
+def starting_alpha(loss: MarginLoss, n_rows: int, C: float) -> Alpha:
     """Return the dual variables (n_rows, LANES) that a descent begins with."""
     if loss == "squared_hinge":
         return np.zeros((n_rows, LANES), dtype=np.float32)
@@ -261,25 +196,28 @@ def shuffle(order: Ints, state: np.uint64) -> np.uint64:
 
 
 @njit(nogil=True, cache=True)
-def hinge_sweeps(
-    problem: LaneProblem, alpha: F32, order: I32, W: F32, n_active: int, state: np.uint64, most: int
-) -> tuple[int, np.uint64, int, int]:
-    """Sweep over the first `n_active` rows of `order`, until all rest or `most` were visited.
+def sweep_block(
+    sweeps: Sweeps, block: int, hinge: bool, problem: LaneProblem, alpha: Alpha, order: I32, W: F32
+) -> None:
+    """Sweep over the rows of one block, which are in `order`; those that rest move to its end.
 
-    Rows that rest move to the end of `order`. Returns the number of rows that do not rest, the
-    state of the generator, the number of visits, and the visits of the last sweep.
+    If it is the only block, the sweeps go on until its rows rest. One of several blocks gets as
+    many visits as it has rows: when few of its rows are left, these are visited several times
+    before the next block is read.
     """
     indptr, indices, data, signs, energy, C, tolerance = problem
-    margin = np.empty(LANES, dtype=np.float32)
-    step = np.empty(LANES, dtype=np.float32)
+    counts, n_active, state = sweeps.counts, sweeps.n_active[block], sweeps.state[0]
+    most = counts[_MOST] - counts[_VISITS] if sweeps.sizes.size == 1 else sweeps.sizes[block]
+    margin, step = np.empty(LANES, dtype=np.float32), np.empty(LANES, dtype=np.float32)
     slack = np.float32(0.5 / C)  # D_ii of the paper
     calm = np.float32(0.5 * tolerance)
     visits, last = 0, 0
+    violation: Any
     while n_active > 0 and visits < most:
         last = n_active
         visits += n_active
         state = shuffle(order[:n_active], state)
-        at = 0
+        at, largest = 0, 0.0
         while at < n_active:
             i = order[at]
             p0, p1 = indptr[i], indptr[i + 1]
@@ -289,38 +227,41 @@ def hinge_sweeps(
                 j = order[at + 1]
                 for p in range(indptr[j], indptr[j + 1]):
                     prefetch(W, LINE * np.int64(indices[p]))
-                prefetch(alpha, LINE * np.int64(j))
+                prefetch(alpha, LANES * alpha.itemsize * np.int64(j))
                 prefetch(signs, LANES * np.int64(j))
             if at + 3 < n_active:
                 p = indptr[order[at + 3]]
                 prefetch(indices, indices.itemsize * p)
                 prefetch(data, data.itemsize * p)
             _row_scores(indices, data, p0, p1, W, margin)
-            inverse = np.float32(1.0) / (energy[i] + slack)
-            violation = _hinge_steps(i, signs, alpha, margin, slack, inverse, step)
+            if hinge:
+                inverse = np.float32(1.0) / (energy[i] + slack)
+                violation = _hinge_steps(i, signs, alpha, margin, slack, inverse, step)
+            else:
+                violation = _logistic_steps(i, signs, alpha, margin, energy[i], C, step)
             if violation > 0:
                 _row_update(indices, data, p0, p1, W, step)
-            if violation <= calm:
+            largest = max(largest, violation)
+            if hinge and violation <= calm:
                 n_active -= 1
                 order[at], order[n_active] = order[n_active], order[at]
             else:
                 at += 1
-    return n_active, state, visits, last
+        if not hinge and largest <= tolerance:
+            n_active = 0
+    sweeps.n_active[block], sweeps.state[0] = n_active, state
+    counts[_VISITS] += visits
+    counts[_LAST] += last
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _hinge_steps(
     i: int, signs: I8, alpha: F32, margin: F32, slack: np.float32, inverse: np.float32, step: F32
 ) -> np.float32:
-    """Solve the dual in the variable of row i, for all lanes; return the largest violation.
-
-    A violation is the absolute value of a projected gradient.
-    """
-    zero = np.float32(0.0)
-    violation = zero
+    """Solve the dual in row i for all lanes; return the largest absolute projected gradient."""
+    zero = violation = np.float32(0.0)
     for lane in range(LANES):
-        y = np.float32(signs[i, lane])
-        a = alpha[i, lane]
+        y, a = np.float32(signs[i, lane]), alpha[i, lane]
         G = y * margin[lane] - np.float32(1.0) + slack * a
         # The gradient that points out of the feasible set does not count.
         projected = min(G, zero) if a == zero else G
@@ -352,6 +293,22 @@ def logistic_dual(a0: float, b: float, q: float, C: float) -> float:
 
 
 @njit(nogil=True, cache=True)
+def _logistic_steps(
+    i: int, signs: I8, alpha: Alpha, margin: F32, energy: float, C: float, step: F32
+) -> float:
+    """Do the same as `_hinge_steps` for the logistic loss."""
+    violation = 0.0
+    for lane in range(LANES):
+        a = alpha[i, lane]
+        b = signs[i, lane] * margin[lane]
+        violation = max(violation, abs(b + np.log(a / (C - a))))
+        t = logistic_dual(a, b, energy, C)
+        alpha[i, lane] = t
+        step[lane] = (t - a) * signs[i, lane]
+    return violation
+
+
+@njit(nogil=True, cache=True)
 def add_start(problem: LaneProblem, alpha: F64, W: F32) -> None:
     """Add to W the weights that the starting `alpha` of some rows stands for."""
     indptr, indices, data, signs, _, _, _ = problem
@@ -360,32 +317,3 @@ def add_start(problem: LaneProblem, alpha: F64, W: F32) -> None:
         for lane in range(LANES):
             step[lane] = alpha[i, lane] * signs[i, lane]
         _row_update(indices, data, indptr[i], indptr[i + 1], W, step)
-
-
-@njit(nogil=True, cache=True)
-def logistic_sweeps(
-    problem: LaneProblem, alpha: F64, order: I32, W: F32, n_active: int, state: np.uint64, most: int
-) -> tuple[int, np.uint64, int, int]:
-    """Do the same as `hinge_sweeps` for the logistic loss; all rows rest, or none."""
-    indptr, indices, data, signs, energy, C, tolerance = problem
-    margin = np.empty(LANES, dtype=np.float32)
-    step = np.empty(LANES, dtype=np.float32)
-    visits = 0
-    while n_active > 0 and visits < most:
-        visits += n_active
-        state = shuffle(order, state)
-        violation = 0.0
-        for i in order:
-            p0, p1 = indptr[i], indptr[i + 1]
-            _row_scores(indices, data, p0, p1, W, margin)
-            for lane in range(LANES):
-                a = alpha[i, lane]
-                b = signs[i, lane] * margin[lane]
-                violation = max(violation, abs(b + np.log(a / (C - a))))
-                t = logistic_dual(a, b, energy[i], C)
-                alpha[i, lane] = t
-                step[lane] = (t - a) * signs[i, lane]
-            _row_update(indices, data, p0, p1, W, step)
-        if violation <= tolerance:
-            n_active = 0
-    return n_active, state, visits, order.size

@@ -49,10 +49,9 @@ def points_inside(indptr: Ints, indices: Ints, n_columns: int) -> bool:
 
 @njit(nogil=True, cache=True)
 def local_columns(indptr: Ints, indices: Ints, rows: I32, slot: I32) -> tuple[Ints, I32, I32]:
-    """Number the columns of some rows of a CSR matrix from 0, as they occur.
+    """Return pointers and indices of some rows, with new numbers of columns, and the old numbers.
 
-    Returns the pointers and new indices of the rows, and the old number of each column. `slot`
-    (n_columns,) is scratch memory, and holds -1 before and after.
+    `slot` (n_columns,) is scratch memory, and holds -1 before and after.
     """
     ptr = np.zeros(rows.size + 1, dtype=indptr.dtype)
     for t in range(rows.size):
@@ -258,43 +257,33 @@ def add_gram(A: Csr, weights: F32, G: F64, col0: int, col1: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def append_column(A: Csr, column: int, unit: bool, out: Csr) -> None:
-    """Fill the arrays of ``hstack([A, ones])``; the ones get the number `column`.
-
-    With `unit`, the rows of A are scaled to unit length first.
-    """
+def append_column(A: Csr, column: int, out: Csr) -> None:
+    """Fill the arrays of ``hstack([A, ones])``; the ones get the number `column`."""
     indptr, indices, data = A
     out_indptr, out_indices, out_data = out
     out_indptr[0] = 0
     for i in range(indptr.size - 1):
         # Unsigned places: only then does LLVM make vector instructions of the loops.
         p0, p1, shift = np.uintp(indptr[i]), np.uintp(indptr[i + 1]), np.uintp(i)
-        factor = _unit_factor(data, p0, p1) if unit else 1.0
         for p in range(p0, p1):
             out_indices[p + shift] = indices[p]
         for p in range(p0, p1):
-            out_data[p + shift] = data[p] * factor
+            out_data[p + shift] = data[p]
         out_indices[p1 + shift], out_data[p1 + shift] = column, 1
         out_indptr[i + 1] = p1 + shift + np.uintp(1)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath=_FAST)
 def unit_rows(indptr: Ints, data: F32, scaled: F32) -> None:
     """Fill the entries of a CSR matrix whose rows are scaled to unit length."""
     for i in range(indptr.size - 1):
         p0, p1 = np.uintp(indptr[i]), np.uintp(indptr[i + 1])
-        factor = _unit_factor(data, p0, p1)
+        total = 0.0
+        for p in range(p0, p1):
+            total += np.float64(data[p]) * np.float64(data[p])
+        factor = 1.0 / np.sqrt(total) if total > 0.0 else 1.0  # may be too large for float32
         for p in range(p0, p1):
             scaled[p] = data[p] * factor
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _unit_factor(data: F32, p0: np.uintp, p1: np.uintp) -> float:
-    """Return the factor that scales these entries to unit length; 1 if all are zero."""
-    total = 0.0
-    for p in range(p0, p1):
-        total += np.float64(data[p]) * np.float64(data[p])
-    return 1.0 / np.sqrt(total) if total > 0.0 else 1.0  # may be too large for float32
 
 
 @njit(nogil=True, cache=True)

@@ -5,8 +5,6 @@
 Each Newton step minimises the quadratic approximation plus ||w||_1, one weight at a time, and is
 then shortened until the objective falls. Exponentials are needed only once per step and row.
 
-References
-----------
 Yuan, Ho, Lin: An improved GLMNET for L1-regularized logistic regression, 2012
 (newGLMNET).
 """

@@ -20,21 +20,10 @@ from labelry.linalg.prefetch import LINE
 LANES = 16  # float32 numbers of a cache line of 64 bytes
 
 
-def lane_zeros(n: int) -> F32:
-    """Return zeros (n, LANES) whose rows are aligned: each is one cache line, not parts of two.
-
-    >>> lane_zeros(3).shape
-    (3, 16)
-    """
-    W = aligned_lanes(n)
-    W[:] = 0
-    return W
-
-
 @njit(nogil=True, cache=True)
-def aligned_lanes(n: int) -> F32:
-    """Return an aligned array as `lane_zeros` does, without setting its values."""
-    raw = np.empty((n + 1) * LANES, dtype=np.float32)
+def lane_zeros(n: int) -> F32:
+    """Return zeros (n, LANES) whose rows are aligned: each is one cache line, not parts of two."""
+    raw = np.zeros((n + 1) * LANES, dtype=np.float32)
     first = (-np.int64(raw.ctypes.data) % LINE) // raw.itemsize
     return raw[first : first + n * LANES].reshape(n, LANES)
 

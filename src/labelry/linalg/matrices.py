@@ -108,14 +108,14 @@ def main_rows(A: Matrix, least: float, share: float = 0.8) -> Matrix:
 
 def with_constant(A: Matrix, *, unit: bool = False) -> Matrix:
     """Return A with a last column of ones; with `unit`, scale its rows to unit length first."""
+    A = scaled_rows(A) if unit else A
     if not issparse(A):
-        A = scaled_rows(A) if unit else A
         return np.hstack([A, np.ones((A.shape[0], 1), dtype=np.float32)])
     # numpy allocates in large pages; arrays that a kernel allocates would not be.
     n = A.nnz + A.shape[0]
     indices, data = np.empty(n, dtype=A.indices.dtype), np.empty(n, dtype=A.data.dtype)
     out = kernels.Csr(np.empty_like(A.indptr), indices, data)
-    kernels.append_column(kernels.csr_parts(A), A.shape[1], unit, out)
+    kernels.append_column(kernels.csr_parts(A), A.shape[1], out)
     return csr_array((data, indices, out.indptr), shape=(A.shape[0], A.shape[1] + 1))
 
 
@@ -167,7 +167,16 @@ def product(A: Matrix, M: F32, n_jobs: int = 1) -> F32:
 def add_cross(A: Matrix, B: Matrix, weights: F32 | None, M: F32, out: F32, n_jobs: int) -> None:
     """Compute ``out += A.T @ diag(weights) @ (B @ M)``."""
     if issparse(A) and issparse(B):
-        _add_cross_sparse(A, B, _NO_WEIGHTS if weights is None else weights, M, out, n_jobs)
+        # Split columns among threads if each gets enough; otherwise split rows and add the sums.
+        n_column_parts = max(1, min(n_jobs, M.shape[1] // _WIDE))
+        rows = balanced_spans(A.indptr + B.indptr, max(1, n_jobs // n_column_parts))
+        sums = [out] + [np.zeros_like(out) for _ in rows[1:]]
+        given = (*map(kernels.csr_parts, (A, B)), _NO_WEIGHTS if weights is None else weights, M)
+        pairs = product_of(spans(M.shape[1], n_column_parts), zip(sums, rows, strict=True))
+        tasks = [(*given, total, *part, *columns) for columns, (total, part) in pairs]
+        run(kernels.cross_rows, tasks, n_jobs)
+        for extra in sums[1:]:
+            out += extra
         return
     # One factor is dense: BLAS does its half, in row blocks of about 4 MB.
     step = max(256, (1 << 20) // max(M.shape[1], 1))
@@ -180,21 +189,6 @@ def add_cross(A: Matrix, B: Matrix, weights: F32 | None, M: F32, out: F32, n_job
             scatter(A[part], Z, out, n_jobs)
         else:
             out += A[part].T @ Z
-
-
-def _add_cross_sparse(
-    A: csr_array, B: csr_array, weights: F32, M: F32, out: F32, n_jobs: int
-) -> None:
-    """Split columns among threads if each gets enough; otherwise split rows and add the sums."""
-    n_column_parts = max(1, min(n_jobs, M.shape[1] // _WIDE))
-    rows = balanced_spans(A.indptr + B.indptr, max(1, n_jobs // n_column_parts))
-    given = (kernels.csr_parts(A), kernels.csr_parts(B), weights, M)
-    sums = [out] + [np.zeros_like(out) for _ in rows[1:]]
-    pairs = product_of(spans(M.shape[1], n_column_parts), zip(sums, rows, strict=True))
-    tasks = [(*given, total, *part, *columns) for columns, (total, part) in pairs]
-    run(kernels.cross_rows, tasks, n_jobs)
-    for extra in sums[1:]:
-        out += extra
 
 
 def scatter(A: csr_array, Z: F32, out: F32, n_jobs: int) -> None:

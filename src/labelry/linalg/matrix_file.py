@@ -28,8 +28,6 @@ class MatrixFile:
     /tmp may be in memory. Reading an item gives views of the file, which may be written to. An item
     is mapped as long as a view of it exists; its memory is the system's cache of the file.
 
-    Examples
-    --------
     >>> file = MatrixFile()
     >>> file.append(csr_array(np.eye(2)), np.ones(3))
     >>> A, b = file[0]
@@ -80,10 +78,8 @@ class MatrixFile:
             try:
                 n = self._file.write(left.data)  # the system may write only some of the bytes
             except OSError as error:
-                raise OSError(
-                    f"cannot write to a temporary file in {self._directory}: {error.strerror}; set "
-                    "TMPDIR to a directory with more room"
-                ) from error
+                what = f"cannot write to a temporary file in {self._directory}: {error.strerror}"
+                raise OSError(f"{what}; set TMPDIR to a directory with more room") from error
             left, offset = left[n:], offset + n
 
     def _read_ahead(self, number: int) -> None:

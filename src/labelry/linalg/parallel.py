@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import islice, pairwise
 from typing import Any, TypeVar
 
@@ -19,12 +20,6 @@ import numpy as np
 from labelry.arrays import Ints
 
 T = TypeVar("T")
-
-_pools: dict[int, ThreadPoolExecutor] = {}  # by number of threads
-
-# After a fork the child has no worker threads: it makes new ones when needed.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pools.clear)
 
 
 def cpu_count() -> int:
@@ -41,10 +36,14 @@ def resolve_jobs(n_jobs: int | None) -> int:
     return n_jobs
 
 
+@cache
 def _pool(n_jobs: int) -> ThreadPoolExecutor:
-    if n_jobs not in _pools:
-        _pools[n_jobs] = ThreadPoolExecutor(n_jobs, thread_name_prefix="labelry")
-    return _pools[n_jobs]
+    return ThreadPoolExecutor(n_jobs, thread_name_prefix="labelry")
+
+
+# After a fork the child has no worker threads: it makes new ones when needed.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def run(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], n_jobs: int) -> list[T]:
@@ -63,8 +62,7 @@ def stream(
     """
     iterator = iter(tasks)
     if n_jobs <= 1:
-        for task in iterator:
-            yield function(*task)
+        yield from (function(*task) for task in iterator)
         return
     # `n_jobs` tasks run and as many wait, so no thread is idle while the caller takes a result.
     pool = _pool(n_jobs)

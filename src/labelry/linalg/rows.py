@@ -95,8 +95,6 @@ class Rows:
     Rows are in one block unless `block_rows` says how many are in each. `n_jobs` are threads; None
     is all cores. Rows that are made from these keep what is `known`.
 
-    Examples
-    --------
     >>> rows = Rows(np.eye(3), np.eye(3)[:, :2])
     >>> rows.cross("Y", "X", np.ones((3, 1), dtype=np.float32)).ravel().tolist()
     [1.0, 1.0]
@@ -165,8 +163,13 @@ class Rows:
         """Return the number of rows with each label, (n_labels,): one pass, unless it is known."""
         if self.known.label_counts is not None:
             return self.known.label_counts
-        (counts,) = self.reduce(_count_labels, (self.n_labels,), dtype=np.float64)
-        return counts.astype(np.int32)
+
+        def count(block: Block, counts: F64) -> None:
+            Y = block.side("Y")
+            stored = issparse(Y) and np.bincount(Y.indices, minlength=Y.shape[1])
+            counts += stored if issparse(Y) else np.count_nonzero(Y, axis=0)
+
+        return self.reduce(count, (self.n_labels,), dtype=np.float64)[0].astype(np.int32)
 
     def swapped(self) -> Rows:
         """Return the same rows with X and Y exchanged."""
@@ -211,10 +214,8 @@ class Rows:
     def require(self, n_bytes: int, what: str, remedy: str) -> None:
         """Raise a MemoryBudgetError if work on these rows would need more memory than its bound."""
         if self.memory is not None and n_bytes > self.memory:
-            raise MemoryBudgetError(
-                f"{what} needs about {human(n_bytes)} of memory, but the bound is "
-                f"{human(self.memory)}: {remedy}"
-            )
+            bound = f"but the bound is {human(self.memory)}: {remedy}"
+            raise MemoryBudgetError(f"{what} needs about {human(n_bytes)} of memory, {bound}")
 
     def gathered(self, *sides: Side) -> list[Matrix]:
         """Return X or Y of all rows in memory; call `require` first if they may be large."""
@@ -497,14 +498,6 @@ def in_memory(rows: Rows, who: str) -> tuple[Matrix, csr_array]:
     )
     X, Y = rows.gathered("X", "Y")
     return X, Y
-
-
-def _count_labels(block: Block, counts: F64) -> None:
-    Y = block.side("Y")
-    if issparse(Y):
-        counts += np.bincount(Y.indices, minlength=Y.shape[1])
-    else:
-        counts += np.count_nonzero(Y, axis=0)
 
 
 def _part_batches(n_bytes: F64, room: int) -> Iterator[Parts]:

@@ -1,7 +1,5 @@
 """Randomized decompositions of operators that are only ever applied to thin matrices.
 
-References
-----------
 Halko, Martinsson, Tropp: Finding structure with randomness, SIAM Review 2011.
 Mineiro, Karampatziakis: Fast label embeddings via randomized linear algebra, 2015, Algorithm 1.
 """
@@ -90,8 +88,12 @@ def principal_directions(apply: Operator, Q: F32, rank: int | None = None) -> Ei
     """Return the eigenpairs of an operator within the span of Q (Algorithm 1, lines 8-10)."""
     if Q.shape[1] == 0:
         return Eigenpairs(Q, np.zeros(0, dtype=np.float32))
-    vectors, values = _principal(apply(Q), Q.shape[1] if rank is None else rank, 1e-5)
-    vectors = _orthonormal_in_order(vectors)
+    V, values = _principal(apply(Q), Q.shape[1] if rank is None else rank, 1e-5)
+    # V R^-1 with R'R = V'V: each column less its part along the columns before it. `_principal`
+    # divides by singular values, so directions with small values have larger errors. They come
+    # last, and this order keeps their errors out of the strong directions before them.
+    R = cholesky(gram(V))
+    vectors = V @ solve_triangular(R, np.eye(len(R))).astype(np.float32)
     return Eigenpairs(vectors * column_signs(vectors), values)
 
 
@@ -107,16 +109,6 @@ def estimated_trace(apply: Operator, size: int, *, n_probes: int = 32, rng: Rng)
     return float(np.einsum("ij,ij->", signs, apply(signs), dtype=np.float64) / signs.shape[1])
 
 
-def _orthonormal_in_order(V: F32) -> F32:
-    """Return V R^-1 with R'R = V'V: each column less its part along the columns before it.
-
-    `_principal` divides by singular values, so directions with small values have larger errors.
-    They come last, and this order keeps their errors out of the strong directions before them.
-    """
-    R = cholesky(gram(V))
-    return V @ solve_triangular(R, np.eye(len(R))).astype(np.float32)
-
-
 def column_signs(V: F32) -> F32:
     """Return +1 or -1 for each column: the sign that makes its largest entry positive."""
     largest = np.take_along_axis(V, np.abs(V).argmax(axis=0)[None], axis=0)[0]
@@ -128,8 +120,6 @@ def leading_vectors(A: Matrix, rank: int, n_passes: int = 3) -> F32:
 
     These are left singular vectors times singular values; fewer columns if A has a smaller rank.
     """
-    rng, rank = np.random.default_rng(0), min(rank, *A.shape)
-    pairs = randomized_eigh(
-        lambda Q: np.asarray(A @ (A.T @ Q)), A.shape[0], rank, n_passes=n_passes, rng=rng
-    )
+    n, rank, rng = A.shape[0], min(rank, *A.shape), np.random.default_rng(0)
+    pairs = randomized_eigh(lambda Q: A @ (A.T @ Q), n, rank, n_passes=n_passes, rng=rng)
     return pairs.vectors * np.sqrt(np.maximum(pairs.values, 0))

@@ -14,6 +14,7 @@ so sparse rows stay sparse.
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -100,13 +101,11 @@ class Ridge:
 
     @staticmethod
     def _choose(rows: Rows) -> RidgeMethod:
-        def is_cheap(size: int) -> bool:
-            # Half the bound must hold a Gram matrix in double, its factor, and temporary copies.
-            return size <= _DIRECT and (rows.memory is None or 64 * size**2 <= rows.memory)
-
-        if is_cheap(rows.n_features):
+        # Half the bound must hold a Gram matrix in double, its factor, and temporary copies.
+        most = _DIRECT if rows.memory is None else min(_DIRECT, isqrt(rows.memory // 64))
+        if rows.n_features <= most:
             return "cholesky"
-        return "dual" if is_cheap(rows.n_rows) else "cg"
+        return "dual" if rows.n_rows <= most else "cg"
 
     def solve(self, Q: F32, regularization: float, *, start: F32 | None = None) -> LinearMap:
         """Return the regressor of Y Q on X, for Q (n_labels, k).
@@ -115,7 +114,7 @@ class Ridge:
         begin at `start` (n_features, k).
         """
         Q = np.ascontiguousarray(Q, dtype=np.float32)
-        if Q.ndim != 2 or Q.shape[0] != self.rows.n_labels:
+        if Q.ndim != 2 or len(Q) != self.rows.n_labels:
             raise ValueError(f"Q must have {self.rows.n_labels} rows, one per label: {Q.shape}")
         if not regularization >= 0:
             raise ValueError(f"regularization must be at least 0, got {regularization}")
@@ -136,8 +135,6 @@ class Ridge:
         R = self.rows.cross("X", "Y", Q)
         R -= np.outer(self.mean.astype(np.float32), (self.label_sums @ Q).astype(np.float32))
         return R
-
-    # The method for few features: the Gram matrix.
 
     def _cholesky(self, Q: F32, r: float, _: F32 | None) -> F32:
         if self._gram is None:
@@ -165,10 +162,8 @@ class Ridge:
                 self._factor = r, cho_factor(G, lower=True, overwrite_a=True, check_finite=False)
         return self._factor[1]
 
-    # The method for few rows: Z = Xc' a with (Xc Xc' + r I) a = centred targets. Rows are scaled by
-    # sqrt(w).
-
     def _dual(self, Q: F32, r: float, _: F32 | None) -> F32:
+        """Return Z = Xc' a with (Xc Xc' + r I) a = centred targets; rows are scaled by sqrt(w)."""
         if self._stacked is None:
             blocks = list(self.rows.map_blocks(lambda block: block))
             X, Y = (stacked([block.side(s) for block in blocks]) for s in ("X", "Y"))
@@ -185,9 +180,8 @@ class Ridge:
         a = cho_solve(factor, T.astype(factor[0].dtype)) * scale[:, None]
         return (X.T @ a - np.outer(self.mean, a.sum(axis=0))).astype(np.float32)
 
-    # The method for many of both: preconditioned conjugate gradients, all columns in step.
-
     def _cg(self, Q: F32, r: float, start: F32 | None) -> F32:
+        """Return the solution by preconditioned conjugate gradients, all columns in step."""
         d, k = self.rows.n_features, Q.shape[1]
         Z = np.zeros((d, k), dtype=np.float32) if start is None else start.astype(np.float32)
         # A chunk holds Z, R, P and AP, and `cross` needs a sum for each thread.
@@ -246,10 +240,7 @@ class Ridge:
 
 
 def usual_ridge(ridge: Ridge) -> float:
-    """Return a ridge for predictions, in units of mean feature energy: a half, less for many rows.
-
-    Fewer rows for each feature mean more noise in the weights, and so need a larger ridge.
-    """
+    """Return a ridge for predictions: a half, less for many rows, which have less noise."""
     return 0.5 * min(1.0, 10 * ridge.n_used / ridge.rows.n_rows)
 
 
@@ -262,9 +253,8 @@ def _add_gram(block: Block, G: F64, n_jobs: int) -> None:
     X = block.X
     if issparse(X) and X.nnz <= 0.1 * X.shape[0] * X.shape[1]:
         weights = _NO_WEIGHTS if block.weights is None else block.weights
-        parts = kernels.csr_parts(X)
-        tasks = [(parts, weights, G, *span) for span in spans(len(G), n_jobs)]
-        run(kernels.add_gram, tasks, n_jobs)
+        given = (kernels.csr_parts(X), weights, G)
+        run(kernels.add_gram, [(*given, *span) for span in spans(len(G), n_jobs)], n_jobs)
         return
     step = max(256, (1 << 22) // max(X.shape[1], 1))
     for start in range(0, X.shape[0], step):

@@ -40,11 +40,9 @@ class Evaluation:
     ----------
     ks : sequence of int
         Cutoffs of the measures "...@k".
-    train_counts : (c,), optional
-        Training rows of each label; without it there is no PSP, PSnDCG or `by_frequency`.
-        Labels of the test that come after these count as never seen.
-    n_train : int, optional
-        Number of training rows; needed with `train_counts`.
+    train_counts, n_train : (c,) and int, optional
+        Training rows of each label, and of all; for PSP, PSnDCG and `by_frequency`. Labels of the
+        test that come after these count as never seen.
     propensity : (float, float)
         A and B of `inverse_propensity`.
     bins : (int, int)
@@ -101,9 +99,8 @@ class Evaluation:
         if not self._totals:
             self._prepare(block.n_labels)
         elif block.n_labels != self._n_labels:
-            raise ValueError(
-                f"Y must have {self._n_labels} columns, as before; got {block.n_labels}"
-            )
+            rule = f"{self._n_labels} columns, as before"
+            raise ValueError(f"Y must have {rule}; got {block.n_labels}")
         elif (dense_scores is None) == ("AUC" in self._totals):
             raise ValueError("dense_scores must be given with all blocks or with none")
         # Everything that may fail comes before anything is added: a refused block leaves no trace.
@@ -142,9 +139,8 @@ class Evaluation:
     def by_frequency(self) -> dict[str, dict[str, float]]:
         """Return P, nDCG, R, PSP and PSnDCG of tail, torso and head labels, in percent.
 
-        The values of P, nDCG, PSP and PSnDCG are what the labels of the bin contribute, so
-        those of the three bins add up to the whole. R is the recall within the bin: the share of
-        a row's true labels of the bin that is found, averaged over the rows that have any.
+        R is the recall within the bin: the share of a row's true labels of the bin that is found,
+        averaged over the rows that have any. The other values of the bins add up to the whole.
         """
         if self.train_counts is None:
             raise ValueError("by_frequency needs train_counts and n_train; got None")
@@ -154,18 +150,14 @@ class Evaluation:
 
     def _prepare(self, n_labels: int) -> None:
         """Set what depends on the number of labels, which is known from the first block on."""
-        self._n_labels = n_labels
+        self._n_labels, counts = n_labels, self.train_counts
         self._weights = self._label_bins = None
-        if self.train_counts is not None and self.n_train is not None:
+        if counts is not None and self.n_train is not None:
             a, b = self.propensity
-            self._weights = inverse_propensity(
-                self.train_counts, self.n_train, a=a, b=b, n_labels=n_labels
-            )
-            self._label_bins = frequency_bins(self.train_counts, self.bins, n_labels=n_labels)
-        names = [str(k) for k in self.ks]
-        if self.threshold is not None:
-            names.append(f"t={self.threshold:g}")
-        self._counts = {name: LabelCounts(n_labels) for name in names}
+            self._weights = inverse_propensity(counts, self.n_train, a=a, b=b, n_labels=n_labels)
+            self._label_bins = frequency_bins(counts, self.bins, n_labels=n_labels)
+        thresholds = [] if self.threshold is None else [f"t={self.threshold:g}"]
+        self._counts = {name: LabelCounts(n_labels) for name in [*map(str, self.ks), *thresholds]}
 
     def _block_totals(
         self, block: Matched, scores: ArrayLike | None, dense_scores: ArrayLike | None
@@ -182,7 +174,6 @@ class Evaluation:
         return totals
 
     def _block_parts(self, block: Matched, scores: ArrayLike | None) -> dict[str, Matched]:
-        """Return the predictions of the block at each cutoff and at the threshold."""
         parts = {str(k): block.first(k) for k in self.ks}
         if self.threshold is not None and scores is not None:
             labels = keep_above(block.labels, scores, self.threshold)

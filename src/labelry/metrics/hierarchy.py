@@ -20,9 +20,8 @@ def sibling_fraction(hierarchy: Any, nearest: ArrayLike) -> float:
     Parameters
     ----------
     hierarchy : sparse (c, n_parents), or integer (m, 2)
-        Not zero where a label has the parent; or the pairs (child, parent) of the DAG.
-        Parents have numbers of their own choice; pairs whose child is no label (c or more:
-        an inner node of the DAG) have no part in it.
+        Not zero where a label has the parent; or the pairs (child, parent) of the DAG, whose
+        parents have any numbers. A child of c or more is an inner node, and no label.
     nearest : integer (c,), or V (c, k)
         The neighbour of each label, -1 for none; or the embedding, for `nearest_labels`.
 
@@ -41,16 +40,13 @@ def sibling_fraction(hierarchy: Any, nearest: ArrayLike) -> float:
         nearest = nearest_labels(nearest)
     n_labels = len(nearest)
     if nearest.ndim != 1 or not np.issubdtype(nearest.dtype, np.integer):
-        raise ValueError(
-            "nearest must be integers (c,) or an embedding (c, k); "
-            f"got {nearest.dtype} of shape {nearest.shape}"
-        )
+        got = f"{nearest.dtype} of shape {nearest.shape}"
+        raise ValueError(f"nearest must be integers (c,) or an embedding (c, k); got {got}")
     if n_labels == 0:
         return float("nan")
-    if not (nearest.min() >= -1 and nearest.max() < n_labels):
-        raise ValueError(
-            f"nearest must be between -1 and {n_labels - 1}; got {nearest.min()} to {nearest.max()}"
-        )
+    low, high = nearest.min(), nearest.max()
+    if low < -1 or high >= n_labels:
+        raise ValueError(f"nearest must be between -1 and {n_labels - 1}; got {low} to {high}")
     parents = _parents(hierarchy, n_labels)
     known = (nearest >= 0) & (nearest != np.arange(n_labels))
     common = parents[known].multiply(parents[nearest[known]]).sum(axis=1)
@@ -63,8 +59,6 @@ def nearest_labels(V: ArrayLike) -> NDArray[np.int64]:
     A label at the origin has no direction: it gets -1, and is no neighbour of others. Of equally
     near labels the first is taken. Takes O(c^2 k) time, in row blocks of bounded memory.
 
-    Examples
-    --------
     >>> nearest_labels([[1.0, 0.0], [0.9, 0.1], [0.0, 2.0], [0.0, 0.0]])
     array([ 1,  0,  1, -1])
     """
@@ -89,17 +83,13 @@ def nearest_labels(V: ArrayLike) -> NDArray[np.int64]:
 def _parents(hierarchy: Any, n_labels: int) -> csr_array:
     """Return the indicator (c, n_parents) of a sparse matrix or of pairs (child, parent)."""
     if issparse(hierarchy):
-        if hierarchy.shape[0] != n_labels:
-            raise ValueError(
-                f"hierarchy must have {n_labels} rows, one for each label; got {hierarchy.shape[0]}"
-            )
+        if (n := hierarchy.shape[0]) != n_labels:
+            raise ValueError(f"hierarchy must have {n_labels} rows, one for each label; got {n}")
         return (csr_array(hierarchy) != 0).astype(np.int32)
     pairs = np.asarray(hierarchy)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
-        raise ValueError(
-            "hierarchy must be sparse, or integer pairs (child, parent) of shape (m, 2); "
-            f"got {pairs.dtype} of shape {pairs.shape}"
-        )
+        rule = "sparse, or integer pairs (child, parent) of shape (m, 2)"
+        raise ValueError(f"hierarchy must be {rule}; got {pairs.dtype} of shape {pairs.shape}")
     if (pairs < 0).any():
         raise ValueError(f"hierarchy must have numbers of 0 or more; got {pairs.min()}")
     child, parent = pairs[pairs[:, 0] < n_labels].T

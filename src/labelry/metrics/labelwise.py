@@ -49,8 +49,6 @@ def micro_f1_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
 
     For a threshold on top-k scores give ``keep_above(labels, scores, threshold)``.
 
-    Examples
-    --------
     >>> micro_f1_at_k([[1, 0, 1], [0, 1, 0]], [[0, 1], [1, 0]], k=1)
     0.8
     """
@@ -60,8 +58,8 @@ def micro_f1_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
 def macro_f1_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
     """Return F1 of each label if the best `k` of each row are predicted, averaged over labels.
 
-    All columns of Y count; one that is neither true nor predicted anywhere counts 0, as in
-    scikit-learn. (napkinXC leaves out such columns after the last label it met.)
+    A column of Y that is neither true nor predicted anywhere counts 0, as in scikit-learn.
+    (napkinXC leaves out such columns after the last label it met.)
     """
     return _counts_at_k(Y, labels, k).macro_f1()
 

@@ -48,16 +48,14 @@ class Matched:
 def match(Y: Any, labels: ArrayLike) -> Matched:
     """Check the arguments and find the hits, in O(nnz + n k log nnz)."""
     Y = canonical(Y)
-    labels = _checked_labels(labels, *Y.shape)
     n_rows, n_labels = Y.shape
+    labels = _checked_labels(labels, n_rows, n_labels)
     # One key per (row, label); those of a canonical matrix ascend, so a search finds each.
     starts = np.arange(n_rows, dtype=np.int64) * n_labels
     true_keys = np.repeat(starts, np.diff(Y.indptr)) + Y.indices
     keys = starts[:, None] + labels
-    if len(true_keys) == 0:
-        return Matched(Y, labels, np.zeros(labels.shape, dtype=bool))
-    place = np.minimum(np.searchsorted(true_keys, keys), len(true_keys) - 1)
-    return Matched(Y, labels, (true_keys[place] == keys) & (labels >= 0))
+    place = np.searchsorted(true_keys, keys)
+    return Matched(Y, labels, (np.append(true_keys, -1)[place] == keys) & (labels >= 0))
 
 
 def canonical(Y: Any) -> csr_array:
@@ -78,8 +76,6 @@ def canonical(Y: Any) -> csr_array:
 def keep_above(labels: ArrayLike, scores: ArrayLike, threshold: float) -> Ints:
     """Return the labels whose score is at least `threshold`, and -1 in place of the others.
 
-    Examples
-    --------
     >>> keep_above([[4, 2], [1, 3]], [[0.9, 0.4], [0.6, 0.5]], 0.5)
     array([[ 4, -1],
            [ 1,  3]])
@@ -92,28 +88,23 @@ def checked_scores(labels: Ints, scores: ArrayLike) -> NDArray[np.floating]:
     refuse_masked("scores", scores)
     scores = np.asarray(scores)
     if scores.shape != labels.shape:
-        raise ValueError(
-            f"scores must have the shape of labels, {labels.shape}; got shape {scores.shape}"
-        )
+        rule = f"the shape of labels, {labels.shape}"
+        raise ValueError(f"scores must have {rule}; got shape {scores.shape}")
     return scores
 
 
 def check_cutoff(k: int, labels: Ints) -> None:
     if not 1 <= k <= labels.shape[1]:
-        raise ValueError(
-            f"k must be between 1 and {labels.shape[1]}, the number of predicted places; got {k}"
-        )
+        rule = f"between 1 and {labels.shape[1]}, the number of predicted places"
+        raise ValueError(f"k must be {rule}; got {k}")
 
 
 def _checked_labels(labels: ArrayLike, n_rows: int, n_labels: int) -> Ints:
-    """Return predicted labels as an array (n, k); a ValueError if one is wrong or repeats."""
     refuse_masked("labels", labels)
     labels = np.asarray(labels)
     if labels.ndim != 2 or len(labels) != n_rows:
-        raise ValueError(
-            f"labels must have shape ({n_rows}, k), a row for each row of Y; "
-            f"got shape {labels.shape}"
-        )
+        rule = f"shape ({n_rows}, k), a row for each row of Y"
+        raise ValueError(f"labels must have {rule}; got shape {labels.shape}")
     if not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"labels must be integers; got dtype {labels.dtype}")
     if labels.size and not (labels.min() >= -1 and labels.max() < n_labels):
@@ -124,8 +115,6 @@ def _checked_labels(labels: ArrayLike, n_rows: int, n_labels: int) -> Ints:
     twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
     if twice.any():
         row, place = np.argwhere(twice)[0]
-        raise ValueError(
-            f"labels must not repeat within a row; "
-            f"got label {ordered[row, place]} more than once in row {row}"
-        )
+        got = f"label {ordered[row, place]} more than once in row {row}"
+        raise ValueError(f"labels must not repeat within a row; got {got}")
     return labels

@@ -1,7 +1,7 @@
 """Measures of the order of the predictions: P@k, nDCG@k, recall and their propensity forms.
 
-Each is a sum over rows of something that grows place by place, divided by another such sum,
-so each is kept as `Totals`, which may be added over blocks of rows.
+Each is a sum over rows, divided by another such sum. So each is kept as `Totals`, which may be
+added over blocks of rows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ BIN_NAMES = ("tail", "torso", "head")
 def precision_at_k(Y: Any, labels: ArrayLike, k: int) -> float:
     """Return the share of true labels among the best `k` predictions, averaged over rows.
 
-    Examples
-    --------
     >>> precision_at_k([[1, 0, 1], [0, 1, 0]], [[0, 1], [1, 0]], k=2)
     0.5
     """
@@ -77,20 +75,10 @@ def inverse_propensity(
 ) -> F64:
     """Return a weight of each label, 1 / p_l = 1 + C (N_l + B)^-A, C = (ln n - 1) (B + 1)^A.
 
-    For n < 3 the formula would give propensities above one; there C is zero.
+    `train_counts` are N_l, the training rows of each label, and n is `n_train`; where n < 3 would
+    give propensities above one, C is zero. Up to `n_labels`, further labels have N_l = 0. For a and
+    b take the defaults, but 0.5 and 0.4 for Wikipedia sets, 0.6 and 2.6 for Amazon sets.
 
-    Parameters
-    ----------
-    train_counts : (c,)
-        N_l, the number of training rows of each label; n is `n_train`.
-    a, b : float
-        A and B. Custom: 0.5 and 0.4 for Wikipedia sets, 0.6 and 2.6 for Amazon sets, otherwise
-        the defaults.
-    n_labels : int, optional
-        Give weights to this many labels; those after `train_counts` have N_l = 0.
-
-    Examples
-    --------
     >>> inverse_propensity([1, 100], n_train=1000, n_labels=3).round(2)
     array([6.91, 1.77, 8.82])
     """
@@ -108,8 +96,6 @@ def frequency_bins(
 
     The tail goes up to ``limits[0]`` rows, and the torso up to ``limits[1]``.
 
-    Examples
-    --------
     >>> frequency_bins([0, 5, 6, 50, 51])
     array([0, 0, 1, 1, 2])
     """
@@ -122,18 +108,13 @@ def pad_counts(train_counts: ArrayLike, n_labels: int | None) -> F64:
     """Check `train_counts`; return them with zeros for labels that training did not know."""
     counts = np.asarray(train_counts, dtype=np.float64)
     if counts.ndim != 1 or (counts < 0).any():
-        raise ValueError(
-            "train_counts must be one number, 0 or more, for each label; "
-            f"got shape {counts.shape} with minimum {counts.min(initial=0):g}"
-        )
-    if n_labels is None:
-        return counts
-    if len(counts) > n_labels:
-        raise ValueError(
-            f"train_counts must have at most {n_labels} entries, the number of labels; "
-            f"got {len(counts)}"
-        )
-    return np.pad(counts, (0, n_labels - len(counts)))
+        got = f"shape {counts.shape} with minimum {counts.min(initial=0):g}"
+        raise ValueError(f"train_counts must be one number, 0 or more, for each label; got {got}")
+    n = len(counts)
+    if n_labels is not None and n > n_labels:
+        rule = f"at most {n_labels} entries, the number of labels"
+        raise ValueError(f"train_counts must have {rule}; got {n}")
+    return counts if n_labels is None else np.pad(counts, (0, n_labels - n))
 
 
 def ranking_totals(block: Matched, weights: F64 | None = None) -> Totals:
@@ -142,11 +123,9 @@ def ranking_totals(block: Matched, weights: F64 | None = None) -> Totals:
 
 
 def binned_totals(block: Matched, weights: F64, bins: I64) -> dict[str, Totals]:
-    """Return, for each bin of labels, the totals of its own labels.
+    """Return, for each bin, the totals of its labels, as `Evaluation.by_frequency` describes them.
 
-    P, nDCG, PSP and PSnDCG keep the denominators of the whole, so the bins add up to it. R is the
-    recall within the bin: of a row's true labels in the bin, averaged over the rows that
-    have any.
+    P, nDCG, PSP and PSnDCG keep the denominators of the whole.
     """
     denominators = _denominators(block, weights)
     true_bins, true_rows = bins[block.Y.indices], block.true_rows
@@ -167,9 +146,8 @@ def _stacked(numerators: Totals, denominators: Totals) -> Totals:
 def ratio(totals: F64) -> F64:
     """Return numerators over denominators; nan where the denominator is zero."""
     numerator, denominator = totals
-    return np.divide(
-        numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0
-    )
+    nothing = np.full(numerator.shape, np.nan)
+    return np.divide(numerator, denominator, out=nothing, where=denominator != 0)
 
 
 def _at_k(
@@ -180,10 +158,8 @@ def _at_k(
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
         if weights.shape != (block.n_labels,):
-            raise ValueError(
-                f"weights must have shape ({block.n_labels},), one for each column of Y; "
-                f"got shape {weights.shape}"
-            )
+            rule = f"shape ({block.n_labels},), one for each column of Y"
+            raise ValueError(f"weights must have {rule}; got shape {weights.shape}")
     return float(ratio(ranking_totals(block.first(k), weights)[measure])[-1])
 
 
@@ -226,12 +202,10 @@ def _ndcg(gains: NDArray[Any], n_true: I64) -> F64:
 
 def best_gains(block: Matched, weights: F64) -> F64:
     """Return the largest weights of each row's true labels, best first: (n, k)."""
-    k = block.hits.shape[1]
-    gains = np.zeros((block.n_rows, k))
-    rows = block.true_rows
+    gains, rows = np.zeros(block.hits.shape), block.true_rows
     weight = weights[block.Y.indices]
     weight = weight[np.lexsort((-weight, rows))]
     place = np.arange(len(rows)) - block.Y.indptr[rows]
-    kept = place < k
+    kept = place < block.hits.shape[1]
     gains[rows[kept], place[kept]] = weight[kept]
     return gains

@@ -19,14 +19,9 @@ def auc(Y: Any, scores: ArrayLike) -> float:
     """Return the area under the ROC curve of each row over all labels, averaged over rows.
 
     It is the chance that a true label of the row has a higher score than one that is not
-    true, where equal scores count half. Rows that have no true label, or only true ones, have no
-    such pair and are left out.
+    true, where equal scores count half. Rows that have no true label, or only true ones, are left
+    out. `scores` (n, c_model) are dense; labels of Y after these come last, with equal scores.
 
-    `scores` (n, c_model) are dense. The labels of Y that the model does not know come last, with
-    equal scores.
-
-    Examples
-    --------
     >>> auc([[1, 0, 0, 1], [0, 0, 0, 0]], [[0.9, 0.1, 0.5, 0.5], [0.3, 0.2, 0.1, 0.0]])
     0.875
     """
@@ -39,10 +34,8 @@ def auc_totals(Y: csr_array, scores: ArrayLike) -> tuple[float, int]:
     scores = np.asarray(scores)
     n_rows, n_labels = Y.shape
     if scores.ndim != 2 or len(scores) != n_rows or scores.shape[1] > n_labels:
-        raise ValueError(
-            f"dense scores must have shape ({n_rows}, c) with c at most {n_labels}; "
-            f"got shape {scores.shape}"
-        )
+        rule = f"shape ({n_rows}, c) with c at most {n_labels}"
+        raise ValueError(f"dense scores must have {rule}; got shape {scores.shape}")
     if scores.dtype != np.float32:
         scores = scores.astype(np.float64, copy=False)
     # The minimum is nan if any is; it needs no array of the size of the scores.
@@ -59,8 +52,7 @@ def _row_auc(indptr, indices, scores, n_labels):  # type: ignore[no-untyped-def]
     areas = np.full(n_rows, np.nan)
     for i in range(n_rows):
         true = indices[indptr[i] : indptr[i + 1]]
-        n_true = len(true)
-        n_false = n_labels - n_true
+        n_true, n_false = len(true), n_labels - len(true)
         if n_true == 0 or n_false == 0:
             continue
         positives = np.full(n_true, -np.inf)
@@ -89,12 +81,9 @@ def expected_calibration_error(
 ) -> float:
     """Return how far predicted probabilities are from the share of them that come true.
 
-    The predictions are put in `n_bins` bins of equal width by their probability; the
-    difference between mean probability and share of hits is averaged over the predictions.
-    `scores` (n, k) are the probabilities of `labels`; that of a label of -1 is ignored.
+    The difference between mean probability and share of hits in each of `n_bins` bins of equal
+    width is averaged over the predictions. `scores` (n, k) are the probabilities of `labels`.
 
-    Examples
-    --------
     >>> round(expected_calibration_error([[1, 0], [0, 1]], [[0], [0]], [[0.8], [0.8]]), 3)
     0.3
     """
@@ -107,8 +96,7 @@ def calibration_totals(block: Matched, scores: ArrayLike, n_bins: int) -> F64:
         raise ValueError(f"n_bins must be at least 1; got {n_bins}")
     predicted = block.labels >= 0
     p = checked_scores(block.labels, scores)[predicted].astype(np.float64)
-    if not ((p >= 0) & (p <= 1)).all():
-        wrong = p[~((p >= 0) & (p <= 1))][0]
+    for wrong in p[~((p >= 0) & (p <= 1))][:1]:
         raise ValueError(f"scores must be probabilities, between 0 and 1; got {wrong:g}")
     bins = np.minimum((p * n_bins).astype(np.int64), n_bins - 1)
     hits = block.hits[predicted]

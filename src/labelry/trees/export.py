@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,13 +12,12 @@ from numpy.typing import ArrayLike
 from labelry.trees.structure import Tree
 
 T = TypeVar("T")
+Names: TypeAlias = Sequence[object] | None  # of the labels; None: their numbers
 
 
-def to_json(tree: Tree, names: Sequence[object] | None = None) -> str:
+def to_json(tree: Tree, names: Names = None) -> str:
     """Return nested JSON: ``{"children": [...]}``, or ``{"label": 3, "name": "knee"}`` for a leaf.
 
-    Examples
-    --------
     >>> to_json(Tree.from_parents([-1, 0, 0], [-1, 0, 1], 2), ["hip", "knee"])
     '{"children": [{"label": 0, "name": "hip"}, {"label": 1, "name": "knee"}]}'
     """
@@ -31,8 +30,7 @@ def to_json(tree: Tree, names: Sequence[object] | None = None) -> str:
         nested: dict[str, Any] = _fold(tree, leaf, lambda children: {"children": children})
         return json.dumps(nested, ensure_ascii=False)
     except RecursionError as error:
-        depth = tree.depth[-1]
-        raise ValueError(f"a tree of depth {depth} is too deep for nested JSON") from error
+        raise ValueError(f"a tree of depth {tree.depth[-1]} is too deep for nested JSON") from error
 
 
 def from_json(text: str) -> Tree:
@@ -53,28 +51,27 @@ def from_json(text: str) -> Tree:
         elif children is None and type(label) is int and 0 <= label < 1 << 31:
             labels[s] = label
         else:
-            raise ValueError(
-                'each node of a tree must be {"children": [...]} or {"label": number}; '
-                f"got {json.dumps(node)[:60]}"
-            )
+            rule = 'each node of a tree must be {"children": [...]} or {"label": number}'
+            raise ValueError(f"{rule}; got {json.dumps(node)[:60]}")
     return Tree.from_parents(parents, labels, max(labels) + 1)
 
 
-def to_newick(tree: Tree, names: Sequence[object] | None = None) -> str:
+def to_newick(tree: Tree, names: Names = None) -> str:
     """Return Newick, the notation for phylogenetic trees; names are quoted where needed.
 
-    Examples
-    --------
     >>> to_newick(Tree.from_parents([-1, 0, 0], [-1, 0, 1], 2), ["hip", "left knee"])
     "(hip,'left knee');"
     """
-    texts = [_newick_name(text) for text in _label_texts(tree, names)]
+
+    def quoted(text: str) -> str:
+        plain = text and all(c.isalnum() or c in "-.+" for c in text)
+        return text if plain else "'" + text.replace("'", "''") + "'"
+
+    texts = list(map(quoted, _label_texts(tree, names)))
     return _fold(tree, texts.__getitem__, lambda children: f"({','.join(children)})") + ";"
 
 
-def to_graphviz(
-    tree: Tree, names: Sequence[object] | None = None, *, max_depth: int | None = None
-) -> str:
+def to_graphviz(tree: Tree, names: Names = None, *, max_depth: int | None = None) -> str:
     """Return a graph in the DOT language; inner nodes show the number of leaves below them.
 
     Levels more than `max_depth` below the root are left out.
@@ -93,7 +90,7 @@ def to_graphviz(
 
 def text_outline(
     tree: Tree,
-    names: Sequence[object] | None = None,
+    names: Names = None,
     counts: ArrayLike | None = None,
     *,
     max_depth: int = 2,
@@ -103,8 +100,6 @@ def text_outline(
 
     These are the `n_names` most frequent labels by `counts` (n_labels,), otherwise the first ones.
 
-    Examples
-    --------
     >>> tree = Tree.from_parents([-1, 0, 0, 1, 1], [-1, -1, 2, 0, 1], n_labels=3)
     >>> print(text_outline(tree, ["hip", "knee", "flu"], [1, 2, 9]), end="")
     3 labels: flu, knee, hip
@@ -118,12 +113,7 @@ def text_outline(
 
 
 def outline(
-    tree: Tree,
-    names: Sequence[object] | None = None,
-    counts: ArrayLike | None = None,
-    *,
-    max_depth: int = 2,
-    n_names: int = 4,
+    tree: Tree, names: Names, counts: ArrayLike | None, *, max_depth: int, n_names: int
 ) -> list[tuple[int, int, str]]:
     """Return the lines of `text_outline`: number, depth and text of each node, depth first."""
     texts = _label_texts(tree, names)
@@ -143,12 +133,11 @@ def outline(
     return [(s, depth[s], line(s)) for s in _depth_first(tree, n)]
 
 
-def _label_texts(tree: Tree, names: Sequence[object] | None) -> list[str]:
-    if names is None:
-        return [str(y) for y in range(tree.n_labels)]
+def _label_texts(tree: Tree, names: Names) -> list[str]:
+    names = range(tree.n_labels) if names is None else names
     if len(names) != tree.n_labels:
         raise ValueError(f"names must name the {tree.n_labels} labels; got {len(names)}")
-    return [str(name) for name in names]
+    return list(map(str, names))
 
 
 def _fold(tree: Tree, leaf: Callable[[int], T], inner: Callable[[list[T]], T]) -> T:
@@ -163,10 +152,11 @@ def _fold(tree: Tree, leaf: Callable[[int], T], inner: Callable[[list[T]], T]) -
 
 def _n_shown(tree: Tree, max_depth: int | None) -> int:
     """Return how many nodes are at most `max_depth` below the root: the first ones."""
-    if max_depth is not None and max_depth < 0:
+    if max_depth is None:
+        return tree.n_nodes
+    if max_depth < 0:
         raise ValueError(f"max_depth must be at least 0; got {max_depth}")
-    depth = tree.depth
-    return tree.n_nodes if max_depth is None else int(np.searchsorted(depth, max_depth, "right"))
+    return int(np.searchsorted(tree.depth, max_depth, "right"))
 
 
 def _depth_first(tree: Tree, n: int) -> list[int]:
@@ -178,11 +168,6 @@ def _depth_first(tree: Tree, n: int) -> list[int]:
         order.append(s)
         stack += reversed(range(min(first[s], n), min(first[s + 1], n)))
     return order
-
-
-def _newick_name(text: str) -> str:
-    plain = text and all(c.isalnum() or c in "-.+" for c in text)
-    return text if plain else "'" + text.replace("'", "''") + "'"
 
 
 def _dot_string(text: str) -> str:

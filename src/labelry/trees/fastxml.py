@@ -30,7 +30,7 @@ from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.parallel import stream
 from labelry.linalg.rows import Rows, in_memory
 from labelry.parameters import Between, Settings, param, settings
-from labelry.progress import phase
+from labelry.progress import counted
 from labelry.ranking.shares import SharesRanker
 from labelry.storage.values import Sizes
 from labelry.trees.row_trees import RowForest, join_trees, matrix_of_lists
@@ -116,12 +116,9 @@ def fit_fastxml(rows: Rows, settings: FastXMLSettings, rng: Rng) -> LeafShares:
     data = training_rows(scaled_rows(X) if settings.normalize else X, Y)
     leaf_size = min(settings.max_leaf_size, max(1, X.shape[0] // _FEWEST_LEAVES))
     tasks = ((data, leaf_size, settings.C, own) for own in rng.spawn(settings.n_trees))
-    trees, members = [], []
-    with phase("growing trees", settings.n_trees, "trees") as advance:
-        for tree, rows_of in stream(grow_row_tree, tasks, rows.n_jobs):
-            trees.append(tree)
-            members.append(rows_of)
-            advance(1)
+    grown = stream(grow_row_tree, tasks, rows.n_jobs)
+    found = counted(grown, "growing trees", settings.n_trees, "trees")
+    trees, members = zip(*found, strict=True)
     shares = [label_shares(rows_of, Y, settings.max_leaf_labels) for rows_of in members]
     labels = csr_array(vstack(shares, format="csr"))
     return LeafShares(join_trees(trees), labels, settings.normalize)
@@ -271,6 +268,7 @@ def rank_sides(ptr: Ints, labels: Ints, ideal: F64, side: I8, gain: F64) -> None
 @njit(nogil=True, cache=True)
 def _by_column(ptr: Ints, local: I32, X: Csr, rows: I32, n_columns: int) -> Csr:
     """Return the columns of the local rows, and a last column of ones: the constant feature."""
+    indptr, _, data = X
     starts = np.zeros(n_columns + 2, dtype=np.int64)
     for j in local:
         starts[j + 1] += 1
@@ -285,7 +283,7 @@ def _by_column(ptr: Ints, local: I32, X: Csr, rows: I32, n_columns: int) -> Csr:
             q = place[local[p]]
             place[local[p]] += 1
             members[q] = t
-            values[q] = X.data[X.indptr[rows[t]] + p - ptr[t]]
+            values[q] = data[indptr[rows[t]] + p - ptr[t]]
         members[starts[n_columns] + t] = t
     return Csr(starts, members, values)
 

@@ -7,8 +7,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from labelry.arrays import I64, Bools
 from labelry.data.cells import bad, shown
@@ -21,18 +19,16 @@ _MOST_NODES = 20_000_000  # most nodes of a joint tree before empty branches are
 
 
 def read_hierarchy(path: str | Path, *, child_first: bool = False) -> Edges:
-    """Read the edges (parent, child) of a taxonomy from lines of two names.
+    """Read the edges (parent, child) of a taxonomy, or (child, parent), from a text file.
 
-    The names are separated by a tab, or else by blanks; the child is the first one with
-    `child_first`. The file may be compressed. A DataError names a line that is something else.
+    A line has two names, separated by a tab or else by blanks. The file may be compressed.
     """
     edges = []
     for number, line in read_lines(path):
         text = line.rstrip("\r\n")
         names = [name.strip() for name in text.split("\t")] if "\t" in text else text.split()
         if len(names) != 2 or not all(names):
-            expected = "two names, separated by a tab or by blanks"
-            raise bad(f"{shown(text)}", expected, path, number)
+            raise bad(shown(text), "two names, separated by a tab or by blanks", path, number)
         if names[0] == names[1]:
             raise bad(f"{shown(names[0])} below itself", "two different names", path, number)
         edges.append((names[1], names[0]) if child_first else (names[0], names[1]))
@@ -48,14 +44,9 @@ def hierarchy_tree(
     that the taxonomy does not know go into one more node below the root. Branches without
     labels are left out, and chains of single children are contracted. There may be several roots.
 
-    Parameters
-    ----------
-    joint : bool
-        If True, a node with several parents goes below each of them. If False, it goes below the
-        parent that is named first. A graph with very many paths gives a very large joint tree.
+    A node with several parents goes below the one that is named first, or in a `joint` tree below
+    each of them. A graph with very many paths gives a very large joint tree.
 
-    Examples
-    --------
     >>> edges = [("body", "leg"), ("leg", "knee"), ("leg", "foot"), ("body", "arm")]
     >>> hierarchy_tree(edges, ["knee", "foot", "arm"]).label.tolist()
     [-1, -1, 2, 0, 1]
@@ -63,10 +54,8 @@ def hierarchy_tree(
     if len(set(names)) < len(names):
         raise ValueError("names must be distinct")
     ids: dict[str, int] = {}
-    pairs = np.array(
-        [(ids.setdefault(p, len(ids)), ids.setdefault(c, len(ids))) for p, c in edges],
-        dtype=np.int64,
-    ).reshape(-1, 2)
+    numbers = [[ids.setdefault(name, len(ids)) for name in edge] for edge in edges]
+    pairs = np.array(numbers, dtype=np.int64).reshape(-1, 2)
     node_names = list(ids)
     label_of = np.full(len(ids), -1)
     place = np.array([ids.get(name, -1) for name in names], dtype=np.int64)
@@ -83,18 +72,7 @@ def hierarchy_tree(
     return _labelled(tree_parent, label, np.flatnonzero(place < 0), len(names))
 
 
-def _children(parent: I64, child: I64, n: int) -> tuple[I64, I64]:
-    """Return (ptr, below): the children of node i are ``below[ptr[i] : ptr[i + 1]]``."""
-    order = np.argsort(parent, kind="stable")
-    return np.searchsorted(parent[order], np.arange(n + 1)), child[order]
-
-
 def _check_acyclic(parent: I64, child: I64, names: Sequence[str]) -> None:
-    """Raise a ValueError that names a cycle, if there is one: a component of several nodes."""
-    n = len(names)
-    graph = csr_array((np.ones(len(parent)), (parent, child)), shape=(n, n))
-    if (parent != child).all() and connected_components(graph, connection="strong")[0] == n:
-        return
     parents: dict[int, list[int]] = {}
     for above, below in zip(parent.tolist(), child.tolist(), strict=True):
         parents.setdefault(below, []).append(above)
@@ -111,7 +89,8 @@ def _unfold(parent: I64, child: I64, n: int) -> tuple[I64, I64]:
 
     Above several roots, or none, tree node 0 is a root of no graph node (-1).
     """
-    ptr, below = _children(parent, child, n)
+    order = np.argsort(parent, kind="stable")
+    ptr, below = np.searchsorted(parent[order], np.arange(n + 1)), child[order]  # as in `Lists`
     roots = np.setdiff1d(np.arange(n), child)
     parents, nodes = [np.full(1, -1)], [roots]
     if len(roots) != 1:
@@ -123,10 +102,8 @@ def _unfold(parent: I64, child: I64, n: int) -> tuple[I64, I64]:
         nodes.append(below[ranges(start, end)])
         first, total = total, total + len(nodes[-1])
         if total > _MOST_NODES:
-            raise ValueError(
-                f"the joint tree of this hierarchy has more than {_MOST_NODES:,} nodes; "
-                "use joint=False"
-            )
+            problem = f"the joint tree of this hierarchy has more than {_MOST_NODES:,} nodes"
+            raise ValueError(f"{problem}; use joint=False")
     return np.concatenate(parents), np.concatenate(nodes)
 
 

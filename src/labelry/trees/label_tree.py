@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
-from labelry.arrays import Ints, Rng
+from labelry.arrays import Rng
 from labelry.errors import ParameterError
-from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Rows, in_memory
 from labelry.metrics import precision_at_k
 from labelry.parameters import OneOf, param, settings
@@ -72,9 +71,8 @@ class LabelTreeSettings(TreeSearchSettings):
 
     def check_together(self) -> None:
         if self.training != "tree-loss" and self.regularization == 0:
-            raise ParameterError(
-                "regularization", f"must be positive for {self.training}, got {self.regularization}"
-            )
+            rule = f"must be positive for {self.training}"
+            raise ParameterError("regularization", f"{rule}, got {self.regularization}")
 
 
 class _TreeLossPlan(NamedTuple):
@@ -102,24 +100,19 @@ def fit_label_tree(rows: Rows, settings: LabelTreeSettings, rng: Rng) -> NodePre
         all_rows = settings.training == "independent"
         weights = train_independent(X, Y, tree, all_rows=all_rows, **options)
         return NodePredictors(tree, weights, *fixed, columns=columns)
-    regularization = settings.regularization or 0.0
-    how = _choose_descent(X, Y, tree, settings, regularization, rows.known.groups, **options)
+    how = _choose_descent(kept, tree, settings, **options)
     start = train_independent(X, Y, tree, **options)
-    options |= {"regularization": regularization, "step": how.step, "max_epochs": how.n_epochs}
+    options |= {"regularization": settings.regularization or 0.0}
+    options |= {"step": how.step, "max_epochs": how.n_epochs}
     weights = train_tree_loss(X, Y, tree, start=start, **options).weights
     return NodePredictors(tree, weights, *fixed, how.link, how.sharpness, columns)
 
 
 def _choose_descent(
-    X: Matrix,
-    Y: csr_array,
-    tree: Tree,
-    settings: LabelTreeSettings,
-    regularization: float,
-    groups: Ints | None,
-    **options: Any,
+    rows: Rows, tree: Tree, settings: LabelTreeSettings, **options: Any
 ) -> _TreeLossPlan:
     """Choose how to train on all rows, by a validation split if there are enough rows."""
+    (X, Y), groups = rows.gathered("X", "Y"), rows.known.groups
     labelled = np.flatnonzero(np.diff(Y.indptr))
     n_wanted = min(_MOST_HELD_OUT, int(_HELD_OUT * len(labelled)))
     if n_wanted < _LEAST_HELD_OUT:
@@ -127,25 +120,21 @@ def _choose_descent(
     split = validation_split(Y.shape[0], n_wanted, options["rng"], groups=groups, among=labelled)
     train, held_out = map(np.sort, split)
 
-    def accuracy(
-        weights: NodeWeights,
-        link: NodeLink = "softmax",
-        sharpness: float = 1.0,
-        beam_width: int = 1,
-    ) -> float:
-        how: dict[str, Any] = {"link": link, "sharpness": sharpness, "beam_width": beam_width}
-        best = beam_search(tree, weights, X[held_out], 1, **how, n_jobs=options["n_jobs"])[0]
+    def accuracy(weights: NodeWeights, **how: Any) -> float:
+        how = {"beam_width": 1, "n_jobs": options["n_jobs"]} | how
+        best = beam_search(tree, weights, X[held_out], 1, **how)[0]
         return precision_at_k(Y[held_out], best, 1)
 
     # With few rows per label many weights have no loss; those near this start generalise better.
     options["start"] = train_independent(X[train], Y[train], tree, **options)
-    options |= {"regularization": regularization, "max_epochs": settings.max_epochs}
+    options |= {"regularization": settings.regularization or 0.0, "max_epochs": settings.max_epochs}
     found = [
         train_tree_loss(X[train], Y[train], tree, step=step, score=accuracy, **options)
         for step in _STEPS
     ]
     best = max(range(len(found)), key=lambda i: found[i].score)
-    links: list[tuple[NodeLink, float]] = [*(("softmax", s) for s in _SHARPNESS), ("sigmoid", 1.0)]
+    links: list[dict[str, Any]] = [{"link": "softmax", "sharpness": s} for s in _SHARPNESS]
+    links.append({"link": "sigmoid", "sharpness": 1.0})
     weights, width = found[best].weights, settings.beam_width
-    link, sharpness = max(links, key=lambda how: accuracy(weights, how[0], how[1], width))
-    return _TreeLossPlan(_STEPS[best], found[best].n_epochs, link, sharpness)
+    link = max(links, key=lambda how: accuracy(weights, beam_width=width, **how))
+    return _TreeLossPlan(_STEPS[best], found[best].n_epochs, **link)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import F32, I64, Bools, Ints, Rng
+from labelry.arrays import F32, I64, Bools, Rng
 from labelry.linalg.balanced_clusters import Sets, even_cuts, sparse_products, split_sets
+from labelry.linalg.clusters import unit_centres
 from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
 from labelry.linalg.parallel import resolve_jobs
 from labelry.linalg.spectral import affinity_eigenpairs
@@ -61,22 +62,18 @@ def balanced_tree(
 ) -> Tree:
     """Return a tree of clusters of similar label vectors: recursive k-means of bounded sizes.
 
-    Each level costs O(n_labels k branching) time and n_labels x branching floats. `copies` costs
-    O(n_labels k) time for each bottom cluster.
-
     V (n_labels, k) has a vector for each label, such as its row of an embedding or the mean of the
     rows with the label. Only directions matter. Labels with a vector of zeros fill free places.
+    Each level costs O(n_labels k branching) time and n_labels x branching floats.
 
     Parameters
     ----------
     branching : int
         Most parts a set is cut into. Larger is a shallower tree: more accurate, slower to search.
     depth : int, optional
-        Most edges from the root to a leaf; 1 has all leaves under the root. By default sets are
-        cut until they are small enough.
+        Most edges from the root to a leaf. By default sets are cut until they are small enough.
     max_leaf_size : int, optional
-        Most labels of a set that is not cut further; by default `branching`. Larger is a shallower
-        tree.
+        Most labels of a set that is not cut further; by default `branching`.
     balance : float
         Largest ratio of the sizes of sibling sets; 1 means equal sizes (up to one label). Larger
         follows the data more closely and may give deeper trees.
@@ -91,9 +88,8 @@ def balanced_tree(
     >>> sorted(tree.label_sets[[s]].indices.tolist() for s in (1, 2))
     [[0, 2], [1, 3]]
     """
-    _check_balance(balance)
-    if copies < 0:
-        raise ValueError(f"copies must be at least 0; got {copies}")
+    _at_least("balance", balance, 1)
+    _at_least("copies", copies, 0)
     rows, jobs = _unit_rows(V), resolve_jobs(n_jobs)
 
     def split(sets: Sets, n_parts: I64) -> Sets:
@@ -124,9 +120,8 @@ def spectral_tree(
     Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, Algorithm 2.
     Ng, Jordan, Weiss: On spectral clustering, 2001.
     """
-    _check_balance(balance)
-    affinity = _affinity(A)
-    jobs = resolve_jobs(n_jobs)
+    _at_least("balance", balance, 1)
+    affinity, jobs = _affinity(A), resolve_jobs(n_jobs)
     V = np.zeros((affinity.shape[0], branching), dtype=np.float32)
 
     def split(sets: Sets, n_parts: I64) -> Sets:
@@ -149,7 +144,12 @@ def _grow_levels(
 ) -> Tree:
     """Cut sets of labels level by level, until they are small or the tree is deep enough."""
     limit = branching if max_leaf_size is None else max_leaf_size
-    _check_tree_shape(len(labels), branching, depth, limit)
+    if len(labels) < 1:
+        raise ValueError(f"a tree must have at least 1 label; got {len(labels)}")
+    _at_least("branching", branching, 2)
+    _at_least("max_leaf_size", limit, 1)
+    if depth is not None and depth < 1:
+        raise ValueError(f"depth must be at least 1, or None; got {depth}")
     sets = Sets(labels.astype(np.int32), np.array([0, len(labels)]))
     nodes = np.zeros(1, dtype=np.int64)  # node of each set
     parents, of_label = [np.array([-1])], [np.array([-1])]
@@ -158,19 +158,16 @@ def _grow_levels(
         while len(nodes):
             level += 1
             small = (sets.sizes <= limit) | (level == depth)
-            placed = sets.take(small)
-            parents.append(np.repeat(nodes[small], placed.sizes))
-            of_label.append(placed.members)
-            n_nodes += len(placed.members)
+            placed, above = sets.take(small), nodes[small]
             sets, nodes = sets.take(~small), nodes[~small]
             n_parts = np.clip(-(-sets.sizes // limit), 2, branching)
             sets = split(sets, n_parts) if len(nodes) else sets
             # A part of one label becomes its leaf; the others are the sets of the next level.
             single = sets.sizes == 1
-            parents.append(np.repeat(nodes, n_parts))
-            of_label.append(np.where(single, sets.members[sets.bounds[:-1]], -1))
-            nodes = (n_nodes + np.arange(len(single)))[~single]
-            n_nodes += len(single)
+            parents += [np.repeat(above, placed.sizes), np.repeat(nodes, n_parts)]
+            of_label += [placed.members, np.where(single, sets.members[sets.bounds[:-1]], -1)]
+            nodes = (n_nodes + len(placed.members) + np.arange(len(single)))[~single]
+            n_nodes += len(placed.members) + len(single)
             sets = sets.take(~single)
             advance(len(placed.members) + int(single.sum()))
     return Tree.from_parents(np.concatenate(parents), np.concatenate(of_label), len(labels))
@@ -182,14 +179,11 @@ def _joint(tree: Tree, V: Matrix, copies: int, n_jobs: int) -> Tree:
     clusters, own = np.unique(parent[leaves], return_inverse=True)  # own: of each label
     if len(clusters) < 2:
         return tree
-    ones = np.ones(len(own), dtype=np.float32)
-    members = csr_array((ones, (own, np.arange(len(own)))), shape=(len(clusters), len(own)))
-    centers = scaled_rows(members @ V).T
-    sparse = csr_array(centers) if issparse(V) else None
+    centers = unit_centres(V, own.astype(np.int32), len(clusters))
     to_own = np.empty(len(own), dtype=np.float32)
 
     def closeness(rows: slice) -> F32:
-        S = V[rows] @ centers if sparse is None else sparse_products(V, sparse, rows, n_jobs)
+        S = sparse_products(V, centers, rows, n_jobs) if issparse(V) else V[rows] @ centers
         each = np.arange(len(S)), own[rows]
         to_own[rows] = S[each]
         S[each] = -np.inf
@@ -199,18 +193,15 @@ def _joint(tree: Tree, V: Matrix, copies: int, n_jobs: int) -> Tree:
     with phase("labels in further clusters"):
         near, cosine = topk_blocks(closeness, len(own), len(clusters), n_near, n_jobs)
     label, place = np.nonzero((cosine > 0) & (cosine >= _CLOSE * to_own[:, None]))
-    return Tree.from_parents(
-        np.concatenate([parent, clusters[near[label, place]]]),
-        np.concatenate([tree.label, label]),
-        tree.n_labels,
-    )
+    parents = np.append(parent, clusters[near[label, place]])
+    return Tree.from_parents(parents, np.append(tree.label, label), tree.n_labels)
 
 
 def _affinity(A: object) -> csr_array:
     matrix = csr_array(as_matrix(A))
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"A must be square, labels x labels; got {matrix.shape}")
-    if matrix.nnz and not (np.isfinite(matrix.data).all() and matrix.data.min() >= 0):
+    if not (np.isfinite(matrix.data) & (matrix.data >= 0)).all():
         raise ValueError("A must not have negative or infinite entries, or NaN")
     if matrix.nnz and abs(matrix - matrix.T).max() > 1e-5 * matrix.data.max():
         raise ValueError("A must be symmetric")
@@ -228,20 +219,9 @@ def _unit_rows(V: object) -> Matrix:
     return scaled_rows(matrix)
 
 
-def _check_balance(balance: float) -> None:
-    if not balance >= 1:
-        raise ValueError(f"balance must be at least 1; got {balance}")
-
-
-def _check_tree_shape(n_labels: int, branching: int, depth: int | None, max_leaf_size: int) -> None:
-    if n_labels < 1:
-        raise ValueError(f"a tree must have at least 1 label; got {n_labels}")
-    if branching < 2:
-        raise ValueError(f"branching must be at least 2; got {branching}")
-    if depth is not None and depth < 1:
-        raise ValueError(f"depth must be at least 1, or None; got {depth}")
-    if max_leaf_size < 1:
-        raise ValueError(f"max_leaf_size must be at least 1; got {max_leaf_size}")
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise ValueError(f"{name} must be at least {least}; got {value}")
 
 
 def shallow_tree(
@@ -262,32 +242,20 @@ def shallow_tree(
 
     Parameters are those of `balanced_tree`; from 16 on `branching` is rounded down to a square.
     Labels that are `alone` (n_labels,) are in no cluster: their leaves are children of the root.
-
-    Examples
-    --------
-    >>> tree = shallow_tree(np.eye(100), branching=16, depth=2, rng=np.random.default_rng(0))
-    >>> int(tree.first_child[1] - tree.first_child[0]), int(tree.depth[-1])
-    (16, 2)
     """
     if alone is not None and alone.all():
         depth = 1
     elif alone is not None and alone.any():
-        clustered = np.flatnonzero(~alone)
+        among, more = np.flatnonzero(~alone), np.flatnonzero(alone)
         shape: dict[str, Any] = {"branching": branching, "depth": depth, "copies": copies}
-        tree = shallow_tree(as_matrix(V)[clustered], **shape, rng=rng, n_jobs=n_jobs)
-        return _with_leaves(tree, clustered, np.flatnonzero(alone))
-    rounds = 1 if branching < _TWO_ROUNDS or depth == 1 else 2
-    tree = balanced_tree(
-        V,
-        branching=branching if rounds == 1 else isqrt(branching),
-        depth=rounds * (depth - 1) + 1,
-        balance=_BALANCE,
-        copies=copies,
-        rng=rng,
-        n_jobs=n_jobs,
-    )
-    if rounds == 1:
-        return tree
+        tree = shallow_tree(as_matrix(V)[among], **shape, rng=rng, n_jobs=n_jobs)
+        parent = np.append(tree.parent, np.zeros(len(more), dtype=np.int32))
+        label = np.append(np.where(tree.label < 0, -1, among[tree.label]), more)
+        return Tree.from_parents(parent, label, len(alone))
+    how: dict[str, Any] = {"balance": _BALANCE, "copies": copies, "rng": rng, "n_jobs": n_jobs}
+    if branching < _TWO_ROUNDS or depth == 1:
+        return balanced_tree(V, branching=branching, depth=depth, **how)
+    tree = balanced_tree(V, branching=isqrt(branching), depth=2 * depth - 1, **how)
     keep = (tree.label >= 0) | (tree.depth % 2 == 0)
     return Tree.from_parents(*without_nodes(tree.parent, tree.label, keep), tree.n_labels)
 
@@ -296,14 +264,6 @@ def side_by_side(trees: list[Tree]) -> Tree:
     """Return one joint tree: a new root whose children are the roots of `trees`, in their order."""
     start = 1 + np.cumsum([0] + [tree.n_nodes for tree in trees])
     parents = [np.where(t.parent < 0, 0, t.parent + s) for t, s in zip(trees, start, strict=False)]
-    labels = [np.array([-1]), *(tree.label for tree in trees)]
-    return Tree.from_parents(
-        np.concatenate([[-1], *parents]), np.concatenate(labels), trees[0].n_labels
-    )
-
-
-def _with_leaves(tree: Tree, labels: Ints, more: Ints) -> Tree:
-    """Return the tree with its labels named anew, and with leaves of more below the root."""
-    parent = np.concatenate([tree.parent, np.zeros(len(more), dtype=np.int32)])
-    label = np.where(tree.label < 0, -1, labels[tree.label])
-    return Tree.from_parents(parent, np.concatenate([label, more]), len(labels) + len(more))
+    parent = np.concatenate([[-1], *parents])
+    label = np.concatenate([[-1], *(tree.label for tree in trees)])
+    return Tree.from_parents(parent, label, trees[0].n_labels)

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, issparse
+from scipy.sparse import csr_array, hstack
 
 from labelry.arrays import F32, I32, Bools, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.errors import ParameterError
 from labelry.linalg.dual_descent import MarginLoss
 from labelry.linalg.matrices import Matrix, main_rows, scaled_rows
-from labelry.linalg.parallel import run, stream
+from labelry.linalg.parallel import stream
 from labelry.linalg.rows import Block, Rows
 from labelry.linalg.sketch import leading_vectors
 from labelry.parameters import Between, OneOf, Settings, param, settings
-from labelry.progress import phase
+from labelry.progress import counted, phase
 from labelry.ranking.ranker import Contributions, Ranker
 from labelry.storage.values import AtLeast, Sizes
 from labelry.trees.choice import TreeChoice, choose_tree
@@ -111,16 +111,12 @@ class LinearTreeSettings(Settings):
     normalize: bool = param(default=True, help="Scale each row of X to unit length first.")
 
     def check_together(self) -> None:
-        given = not isinstance(self.tree, str)
-        if given and self.n_trees > 1:
-            raise ParameterError(
-                "n_trees", f"must be 1 with a tree that is given, got {self.n_trees}"
-            )
-        if self.copies > 0 and (self.n_trees > 1 or given or self.tree != "centroids"):
-            raise ParameterError(
-                "copies",
-                f"must be 0 with several trees, or one not of centroids; got {self.copies}",
-            )
+        given, n = not isinstance(self.tree, str), self.n_trees
+        if given and n > 1:
+            raise ParameterError("n_trees", f"must be 1 with a tree that is given, got {n}")
+        if self.copies > 0 and (n > 1 or given or self.tree != "centroids"):
+            rule = "must be 0 with several trees, or one not of centroids"
+            raise ParameterError("copies", f"{rule}; got {self.copies}")
 
 
 def single_tree_options(n_labels: int) -> dict[str, Any]:
@@ -156,9 +152,8 @@ class LinearTrees(Ranker):
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
         """Return the k labels with the best paths that a beam search finds."""
-        X = scaled_rows(X) if self.normalize else X
-        options = {"beam_width": self.beam_width, "n_jobs": n_jobs}
-        return search_forest(self.tree, self.roots, self.weights, X, k, **options)
+        X, how = scaled_rows(X) if self.normalize else X, (self.tree, self.roots, self.weights)
+        return search_forest(*how, X, k, beam_width=self.beam_width, n_jobs=n_jobs)
 
     def label_vectors(self) -> F32:
         """Return the positive weights on the way to each label, in few dimensions (n_labels, k)."""
@@ -182,12 +177,9 @@ class LinearTrees(Ranker):
                 upwards.append(node)
                 node = int(parent[node])
         nodes = np.array(upwards[::-1], dtype=np.int32)
-        columns = [
-            self.weights.chunk(self.tree, parent[s], self.n_features)[
-                :, [s - self.tree.first_child[parent[s]]]
-            ]
-            for s in nodes.tolist()
-        ]
+        columns, first = [], self.tree.first_child[parent[nodes]]
+        for node, place in zip(parent[nodes], nodes - first, strict=True):
+            columns.append(self.weights.chunk(self.tree, node, self.n_features)[:, [place]])
         return nodes, csr_array(hstack(columns).T), self.weights.bias[nodes]
 
     def contributions(self, x: Matrix, label: int) -> Contributions:
@@ -235,9 +227,7 @@ def fit_linear_trees(
     its place in the tree.
     """
     rows = (rows.unit() if settings.normalize else rows).kept()
-    tree, roots = grow_trees(rows, settings, rng, further)
-    weights = train_linear(rows, tree, roots, _training(settings, tree), rng=rng)
-    return LinearTrees(tree, roots, weights, *_fixed(rows, settings))
+    return train_linear_trees(rows, settings, *grow_trees(rows, settings, rng, further), rng)
 
 
 def train_linear_trees(
@@ -245,7 +235,8 @@ def train_linear_trees(
 ) -> LinearTrees:
     """Train the classifiers of given trees, on rows that are already scaled as the settings say."""
     weights = train_linear(rows, tree, roots, _training(settings, tree), rng=rng)
-    return LinearTrees(tree, roots, weights, *_fixed(rows, settings))
+    how = (rows.n_features, settings.beam_width, settings.normalize)
+    return LinearTrees(tree, roots, weights, *how)
 
 
 def retrain_nodes(
@@ -257,14 +248,8 @@ def retrain_nodes(
     return replace(before, weights=weights)
 
 
-def _fixed(rows: Rows, settings: LinearTreeSettings) -> tuple[int, int, bool]:
-    """Return what prediction needs beside trees and weights."""
-    return rows.n_features, settings.beam_width, settings.normalize
-
-
 def _training(settings: LinearTreeSettings, tree: Tree) -> Training:
-    one_level = tree.depth.max(initial=0) <= 1
-    rounds = _ROUNDS_OF_ONE_LEVEL if one_level else _ROUNDS
+    rounds = _ROUNDS_OF_ONE_LEVEL if tree.depth[-1] <= 1 else _ROUNDS
     return Training(settings.loss, settings.C, settings.prune, rounds=rounds)
 
 
@@ -272,30 +257,19 @@ def grow_trees(
     rows: Rows, settings: LinearTreeSettings, rng: Rng, further: Matrix | None = None
 ) -> tuple[Tree, I32]:
     """Return the trees of rows that are already scaled, and the roots where searches begin."""
-    trees = _trees(rows, settings, rng, further)
-    if len(trees) == 1:
-        return trees[0], np.zeros(1, dtype=np.int32)
-    return side_by_side(trees), np.arange(1, len(trees) + 1, dtype=np.int32)
-
-
-def _trees(
-    rows: Rows, settings: LinearTreeSettings, rng: Rng, further: Matrix | None
-) -> list[Tree]:
     tree, depth = settings.tree, settings.depth
     if depth == 1 or not isinstance(tree, str):
         depths = [depth or 2]  # one tree: further ones would be the same
-    elif depth is not None:
-        depths = [depth] * settings.n_trees
     else:
-        first = 1 if rows.n_labels <= FEW_LABELS else 2
-        depths = [first] + [2] * (settings.n_trees - 1)
+        first = depth or (1 if rows.n_labels <= FEW_LABELS else 2)
+        depths = [first] + [depth or 2] * (settings.n_trees - 1)
     V = None
     if isinstance(tree, str) and tree == "centroids":
         with phase("label centroids"):
             V = rows.sum_blocks(_centroids)
             V = V if further is None else V + further
         rows.require(
-            _COPIES * 8 * (V.nnz if issparse(V) else V.size),
+            _COPIES * 8 * V.size,  # stored entries, if it is sparse
             f"a tree of the centroids of {rows.n_labels:,} labels",
             "give more memory, or another tree, such as rembrandt",
         )
@@ -306,41 +280,31 @@ def _trees(
         (rows, settings, V, own_depth, own, n_jobs if at_once == 1 else 1)
         for own_depth, own in zip(depths, rng.spawn(len(depths)), strict=True)
     ]
-    if at_once == 1:
-        return run(_one_tree, tasks, 1)
-    trees = []
-    with phase("trees", len(tasks), "trees") as advance:  # progress inside of a thread is not shown
-        for found in stream(_one_tree, tasks, at_once):
-            trees.append(found)
-            advance(1)
-    return trees
+    found = stream(_one_tree, tasks, at_once)  # progress inside of a thread is not shown
+    trees = list(found if at_once == 1 else counted(found, "trees", len(tasks), "trees"))
+    if len(trees) == 1:
+        return trees[0], np.zeros(1, dtype=np.int32)
+    return side_by_side(trees), np.arange(1, len(trees) + 1, dtype=np.int32)
 
 
 def _one_tree(
     rows: Rows, settings: LinearTreeSettings, V: Matrix | None, depth: int, rng: Rng, n_jobs: int
 ) -> Tree:
-    branching = settings.branching or _default_branching(rows.n_labels, depth)
+    # Up to 256 clusters, of up to 128 labels each, are preferred to more clusters: the numbers of
+    # clusters, and of labels within one, then fit into one byte.
+    even = int(2 * rows.n_labels ** (1.0 / depth))
+    most = even if depth != 2 else max(_ONE_BYTE, 2 * rows.n_labels // _ONE_BYTE)
+    branching = settings.branching or max(2, min(even, most))
     if V is None:
         choice: Any = settings.tree  # not "centroids"
         return choose_tree(choice, rows, branching=branching, depth=depth, rng=rng)
-    one = settings.n_trees == 1 and depth > 1
-    alone = _labels_alone(rows, branching ** (depth - 1)) if one else None
+    alone = None  # labels with so many rows that they are better in no cluster
+    if settings.n_trees == 1 and depth > 1:
+        # In a cluster of m labels, the rows of each label are training rows of m classifiers.
+        in_cluster = min(rows.n_labels / branching ** (depth - 1), _RARE)
+        alone = rows.label_counts() * in_cluster >= rows.n_rows
     shape: dict[str, Any] = {"branching": branching, "depth": depth, "copies": settings.copies}
     return shallow_tree(V, **shape, alone=alone, rng=rng, n_jobs=n_jobs)
-
-
-def _default_branching(n_labels: int, depth: int) -> int:
-    """Return the parts that a set of labels is cut into."""
-    # Up to 256 clusters, of up to 128 labels each, are preferred to more clusters: the numbers of
-    # clusters, and of labels within one, then fit into one byte.
-    even = int(2 * n_labels ** (1.0 / depth))
-    return max(2, even if depth != 2 else min(even, max(_ONE_BYTE, 2 * n_labels // _ONE_BYTE)))
-
-
-def _labels_alone(rows: Rows, n_clusters: int) -> Bools:
-    """Return the labels (n_labels,) with so many rows that they are better in no cluster."""
-    # In a cluster of m labels, the rows of each label are training rows of m classifiers.
-    return rows.label_counts() * min(rows.n_labels / n_clusters, _RARE) >= rows.n_rows
 
 
 def _centroids(block: Block) -> Matrix:

@@ -9,8 +9,6 @@ classifier minimises
 and small weights are dropped. The margins of sets of labels are then reduced a little, so that
 labels of the second-best set can still rank above those of the best set.
 
-References
-----------
 Prabhu et al.: Parabel: partitioned label trees for extreme classification, 2018 (section 4).
 Babbar, Schoelkopf: DiSMEC, 2017 (pruning).
 """
@@ -38,7 +36,7 @@ from labelry.linalg.dual_descent import (
     new_sweeps,
 )
 from labelry.linalg.kernels import Csr, csr_parts, local_columns
-from labelry.linalg.lanes import LANES, aligned_lanes
+from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import spans, stream
 from labelry.linalg.rows import Block, Parts, Rows, StreamedRows
@@ -112,7 +110,6 @@ def train_linear(
         chosen = again.chosen
         bias[~chosen] = again.weights.bias[~chosen]
     chunks: dict[int, PackedChunk] = {}
-    parts: list[_Part] = []
     plan = _Plan(tree, len(roots), int(roots[-1]), chosen, how)
     trainer: _Trainer | _StreamedTrainer
     if isinstance(rows, StreamedRows):
@@ -123,20 +120,22 @@ def train_linear(
     trained = np.intersect1d(nodes, tree.parent[np.flatnonzero(chosen)])
     seeds = rng.integers(1, 2**31, size=len(trained))
     share = np.where(tree.label < 0, _OF_SETS, np.float32(1))
+
+    def pack(node: int, parts: list[_Part]) -> PackedChunk:
+        first = tree.first_child[node]
+        stay = [] if again is None else [again.entries(tree, node)]
+        new = [(p.feature, p.child, share[first + p.child] * p.weight) for p in parts]
+        return pack_chunk(*_join_entries([*stay, *new]), rows.n_features)
+
+    parts: list[_Part] = []
     with phase("training nodes", len(trained), "nodes") as advance:
         for part in trainer.train(trained, seeds, rows.n_jobs):
             bias[part.children] = share[part.children] * part.bias
             parts.append(part)
             if part.last:
-                first = tree.first_child[part.node]
-                stay = [] if again is None else [again.entries(tree, part.node)]
-                new = [(p.feature, p.child, share[first + p.child] * p.weight) for p in parts]
-                chunks[part.node] = pack_chunk(*_join_entries([*stay, *new]), rows.n_features)
-                parts = []
+                chunks[part.node], parts = pack(part.node, parts), []
                 advance(1)
-    if again is not None:
-        for node in np.setdiff1d(nodes, trained).tolist():
-            chunks[node] = pack_chunk(*again.entries(tree, node), rows.n_features)
+    chunks |= {node: pack(node, []) for node in np.setdiff1d(nodes, trained).tolist()}
     return join_chunks(tree, chunks, bias, rows.n_features, exact=how.prune == 0)
 
 
@@ -299,44 +298,26 @@ class _StreamedTrainer:
         return self._rows.map_tasks(train, tasks, n_jobs=n_jobs)
 
 
-def _train_by_blocks(
-    plan: _Plan,
-    room: int,
-    rows: Rows,
-    node: int,
-    places: I32,
-    seed: int,
-    last: bool,
-    n_rows: int,
-    n_jobs: int,
-) -> _Part:
+def _train_by_blocks(plan: _Plan, room: int, rows: Rows, *task: Any) -> _Part:
     """Train some children of a node by blocks of its rows; `places` count from its first child."""
-    is_root = plan.is_root(node)
-    children = plan.tree.first_child[node] + places
-    label_sets = plan.tree.label_sets
+    node, places, seed, last, n_rows, n_jobs = task
+    children, label_sets = plan.tree.first_child[node] + places, plan.tree.label_sets
     own, below = _labels_below(label_sets, [node]), csr_array(label_sets[children].T)
 
     def targets(block: Block) -> tuple[csr_array, csr_array]:
         X, Y = csr_array(block.X), block.side("Y")
-        if not is_root:
+        if not plan.is_root(node):
             mine = np.flatnonzero(Y @ own)
             X, Y = X[mine], Y[mine]
         return X, csr_array(Y @ below)
 
     C, scale = plan.scaled_loss(node, n_rows)
     starts = range(0, len(places), LANES)
-    trained = train_by_blocks(
-        rows.map_blocks(targets),
-        [Group(start, min(start + LANES, len(places)), seed) for start in starts],
-        rows.n_features,
-        loss=plan.how.loss,
-        C=C,
-        tolerance=plan.how.tolerance,
-        max_sweeps=plan.how.max_sweeps,
-        rounds=plan.how.rounds,
-        memory=room,
-        n_jobs=n_jobs,
-    )
+    groups = [Group(start, min(start + LANES, len(places)), seed) for start in starts]
+    how: dict[str, Any] = {"loss": plan.how.loss, "tolerance": plan.how.tolerance, "C": C}
+    how |= {"max_sweeps": plan.how.max_sweeps, "rounds": plan.how.rounds}
+    given = (rows.map_blocks(targets), groups, rows.n_features)
+    trained = train_by_blocks(*given, memory=room, n_jobs=n_jobs, **how)
     features = np.arange(rows.n_features, dtype=np.int32)
     found: dict[int, Entries] = {}
     bias = np.empty(len(places), dtype=np.float32)
@@ -396,11 +377,12 @@ class NodeDescent(NamedTuple):
 @njit(nogil=True, cache=True)
 def gather_rows(X: Csr, n_features: int, rows: I32) -> tuple[Csr, I32]:
     """Return some rows with renumbered features, and the old number of each."""
+    indptr, indices, data = X
     slot = np.full(n_features, -1, dtype=np.int32)
-    ptr, local, features = local_columns(X.indptr, X.indices, rows, slot)
+    ptr, local, features = local_columns(indptr, indices, rows, slot)
     values = np.empty(local.size, dtype=np.float32)
     for t in range(rows.size):
-        values[ptr[t] : ptr[t + 1]] = X.data[X.indptr[rows[t]] : X.indptr[rows[t] + 1]]
+        values[ptr[t] : ptr[t + 1]] = data[indptr[rows[t]] : indptr[rows[t] + 1]]
     return Csr(ptr, local, values), features
 
 
@@ -417,7 +399,7 @@ def train_children(
     bounds = block_bounds(X.indptr, 0, block)
     alpha = np.empty((rows.size, LANES), dtype=start.dtype)
     signs = np.empty((rows.size, LANES), dtype=np.int8)
-    W = aligned_lanes(features.size + 1)
+    W = lane_zeros(features.size + 1)
     feature, child, weight = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
     bias: F32 = np.empty(children.size, dtype=np.float32)
     n: Any = np.int64(0)  # numba compiles functions once more for a plain 0

@@ -24,7 +24,7 @@ from labelry.linalg.parallel import balanced_spans, run, stream
 from labelry.linalg.rows import Rows, in_memory
 from labelry.metrics.matching import match
 from labelry.parameters import Between, OneOf, Settings, param, settings
-from labelry.progress import phase
+from labelry.progress import counted
 from labelry.ranking.one_vs_rest import LinearClassifiers, OneVsRestSettings, fit_one_vs_rest
 from labelry.ranking.ranker import Ranker
 from labelry.storage.values import Sizes
@@ -132,13 +132,10 @@ def fit_lpsr(rows: Rows, settings: LPSRSettings, rng: Rng) -> LabelPartition:
 
 
 def _fit_base(rows: Rows, settings: LPSRSettings, rng: Rng) -> LinearClassifiers:
-    """Train the ranker of all labels."""
     n_copies = 3 if settings.base == "naive-bayes" else 1
-    memory.require(
-        4 * rows.n_features * rows.n_labels * n_copies,
-        f"a base ranker with {rows.n_features:,} features and {rows.n_labels:,} labels",
-        "use fewer features, or a label tree",
-    )
+    what = f"a base ranker with {rows.n_features:,} features and {rows.n_labels:,} labels"
+    n_bytes = 4 * rows.n_features * rows.n_labels * n_copies
+    memory.require(n_bytes, what, "use fewer features, or a label tree")
     if settings.base == "linear":
         return fit_one_vs_rest(rows, OneVsRestSettings(C=settings.C, normalize=False), rng)
     X, Y = rows.gathered("X", "Y")
@@ -158,13 +155,10 @@ def _label_lists(
     tasks = ((ranked[part], right[part], settings.top_k, most) for part in parts)
     # A leaf where the base is never right gets the labels that are most frequent in all rows.
     frequent = np.sort(np.argsort(-rows.label_counts(), kind="stable")[:most])
-    lists: list[Ints] = []
-    with phase("choosing labels", len(parts), "nodes") as advance:
-        for node, labels in enumerate(stream(choose_labels, tasks, rows.n_jobs)):
-            is_leaf = partition.left[node] < 0
-            lists.append(frequent if is_leaf and len(labels) == 0 else labels)
-            advance(1)
-    return lists
+    chosen = stream(choose_labels, tasks, rows.n_jobs)
+    lists = counted(chosen, "choosing labels", len(parts), "nodes")
+    pairs = zip(lists, partition.left < 0, strict=True)
+    return [frequent if is_leaf and len(labels) == 0 else labels for labels, is_leaf in pairs]
 
 
 def naive_bayes(X: Matrix, Y: csr_array) -> tuple[F32, F32]:
@@ -188,7 +182,6 @@ def naive_bayes(X: Matrix, Y: csr_array) -> tuple[F32, F32]:
 
 
 def _log_shares(counts: F32, smoothing: np.float32) -> F32:
-    """Return the logarithm of the smoothed share of each feature (row) in each label (column)."""
     # Differences of sums may be a little below zero, and all features may be zero.
     smoothed = np.maximum(counts, 0.0) + max(smoothing, np.float32(1e-6))
     return np.asarray(np.log(smoothed / smoothed.sum(axis=0)), dtype=np.float32)
@@ -197,9 +190,9 @@ def _log_shares(counts: F32, smoothing: np.float32) -> F32:
 def choose_labels(ranked: I32, right: Bools, top_k: int, most: int) -> I32:
     """Return at most `most` labels with which the ranker has the best precision on some rows.
 
-    `ranked` (n_rows, n_ranked) are the labels of each row, best first, and `right` is true for the
-    true ones. Frank-Wolfe steps maximise the `relaxed_precision`; the first step picks the labels
-    that are right most often.
+    `ranked` (n_rows, n_ranked) are the labels of each row, best first, and `right` marks the true
+    ones. Frank-Wolfe steps maximise the `relaxed_precision`, from the labels that are right most
+    often.
     """
     labels, place = np.unique(ranked, return_inverse=True)
     place = place.reshape(ranked.shape)
@@ -243,8 +236,7 @@ def rank_listed(
     coef, intercept = base
     list_ptr, listed, _ = lists
     k = labels.shape[1]
-    widest = np.max(list_ptr[1:] - list_ptr[:-1])
-    s = np.empty((1, widest), dtype=np.float32)
+    s = np.empty((1, np.max(list_ptr[1:] - list_ptr[:-1])), dtype=np.float32)
     found, best = np.empty((1, k), dtype=np.int32), np.empty((1, k), dtype=np.float32)
     for i in range(row0, row1):
         first = list_ptr[which[i]]

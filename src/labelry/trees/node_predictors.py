@@ -83,9 +83,9 @@ def scaled(X: Matrix, normalize: bool, columns: ColumnScaling | None = None) -> 
 
 
 def column_scaling(X: F32) -> ColumnScaling:
-    """Return the scaling of columns with which rows have about unit length.
+    """Return the scaling with which columns have mean zero and equal variance, or are zero.
 
-    Columns then have mean zero and equal variance; those that are constant become zero.
+    Rows then have about unit length.
     """
     # In double: squares of large and of small values do not fit in float32.
     mean = X.mean(axis=0, dtype=np.float64)

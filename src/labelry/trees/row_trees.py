@@ -84,8 +84,6 @@ def cluster_tree(
     1. A row goes to the child whose centre has the larger cosine: the separator is the difference
     of the two centres.
 
-    Examples
-    --------
     >>> X = np.array([[1, 0], [2, 0], [0, 1], [0, 3]], dtype=np.float32)
     >>> tree = cluster_tree(X, np.ones(4), max_leaf_size=2, rng=np.random.default_rng(0))
     >>> a, b, c, d = tree.leaves(X).ravel().tolist()
@@ -129,7 +127,7 @@ def find_leaves(
     X: Csr, n_features: int, forest: Forest, W: Csr, out: I32, row0: int, row1: int
 ) -> None:
     """Fill in the leaves of a span of rows."""
-    indptr, indices, data = X
+    (indptr, indices, data), (w_indptr, w_indices, w_data) = X, W
     root, left, bias = forest
     x = np.zeros(n_features, dtype=np.float32)
     for i in range(row0, row1):
@@ -139,8 +137,8 @@ def find_leaves(
             node = root[t]
             while left[node] >= 0:
                 score = bias[node]
-                for q in range(W.indptr[node], W.indptr[node + 1]):
-                    score += W.data[q] * x[W.indices[q]]
+                for q in range(w_indptr[node], w_indptr[node + 1]):
+                    score += w_data[q] * x[w_indices[q]]
                 node = left[node] + (1 if score > 0 else 0)
             out[i, t] = node
         for p in range(indptr[i], indptr[i + 1]):

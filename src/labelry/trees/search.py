@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numba import njit
 
-from labelry.arrays import F32, I32, I64
+from labelry.arrays import F32, I32
 from labelry.linalg.kernels import Csr
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, run
@@ -27,6 +27,7 @@ NodeLink = Literal["softmax", "sigmoid"]
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _DENSE_ENTRIES = 1 << 22  # entries of dense rows converted to CSR at a time: 32 MB; not tuned
 _LEAST = np.float32(-1e4)  # smallest log-probability of a child: sums over paths stay finite
+NONE: Any = np.int64(0)  # numba compiles functions once more for a plain 0
 _NO_VECTORS = np.zeros((1, 1), dtype=np.float32)
 
 
@@ -114,33 +115,22 @@ def search_spans(
     return labels, scores
 
 
-class Heap(NamedTuple):
-    """The best entries so far, the worst on top; of equal scores the larger number is worse."""
-
-    scores: F32
-    ids: I32
-    size: I64  # (1,): how many entries there are
-
-
-@njit(nogil=True, cache=True)
-def new_heap(room: int) -> Heap:
-    return Heap(np.zeros(room, np.float32), np.zeros(room, np.int32), np.zeros(1, np.int64))
-
-
 @njit(nogil=True, cache=True)
 def beam_rows(X: Csr, model: BeamModel, labels: I32, scores: F32, row0: int, row1: int) -> None:
     """Fill the rows of a span of `labels` and `scores`; without weights, rows are dense."""
     first_child, label, weights, vectors, softmax, sharpness, beam_width = model
-    beam, after = new_heap(beam_width), new_heap(beam_width)
+    nodes = np.zeros((2, beam_width), dtype=np.int32)
+    paths = np.zeros((2, beam_width), dtype=np.float32)
     f = np.empty(1, dtype=np.float32)
     for i in range(row0, row1):
-        found = Heap(scores[i], labels[i], np.zeros(1, np.int64))
-        beam.scores[0], beam.ids[0], beam.size[0] = 0.0, 0, 1  # the root
-        while beam.size[0] > 0:
-            after.size[0] = 0
-            for b in range(beam.size[0]):
-                node, path = beam.ids[b], beam.scores[b]
-                if is_full(found) and path < found.scores[0]:
+        found, found_scores = labels[i], scores[i]
+        n_found, n_beam, now = NONE, 1, 0
+        nodes[0, 0], paths[0, 0] = 0, 0.0  # the root
+        while n_beam > 0:
+            n_next, after, after_paths = NONE, nodes[1 - now], paths[1 - now]
+            for b in range(n_beam):
+                node, path = nodes[now, b], paths[now, b]
+                if n_found == found.size and path < found_scores[0]:
                     continue  # a path only gets worse
                 first, n_children = first_child[node], first_child[node + 1] - first_child[node]
                 if f.size < n_children:
@@ -148,16 +138,17 @@ def beam_rows(X: Csr, model: BeamModel, labels: I32, scores: F32, row0: int, row
                 g = f[:n_children]
                 _score_nodes(X, i, weights, vectors, node, first, g)
                 _log_probabilities(g, softmax, sharpness)
+                # Most children are worse than all that are kept. Comparing them here saves a call.
                 for c in range(n_children):
-                    score, y = path + g[c], label[first + c]
                     child: Any = np.int32(first + c)
+                    score, y = path + g[c], label[child]
                     if y < 0:
-                        if keeps(after, score, child):
-                            push(after, score, child)
-                    elif keeps(found, score, y):
-                        push_once(found, score, y)
-            beam, after = after, beam
-        sort(found)
+                        if n_next < after.size or worse(after_paths[0], after[0], score, child):
+                            n_next = push(after_paths, after, n_next, score, child)
+                    elif n_found < found.size or worse(found_scores[0], found[0], score, y):
+                        n_found = push_once(found_scores, found, n_found, score, y)
+            now, n_beam = 1 - now, n_next
+        sort(found_scores, found, n_found)
 
 
 @njit(nogil=True, cache=True)
@@ -199,60 +190,51 @@ def _log_probabilities(f: F32, softmax: bool, sharpness: np.float32) -> None:
             f[c] = max(min(f[c], np.float32(0.0)) - np.log1p(np.exp(-abs(f[c]))), _LEAST)
 
 
-@njit(nogil=True, cache=True, inline="always")
-def is_full(heap: Heap) -> bool:
-    return bool(heap.size[0] == heap.scores.size)
+# The best entries are kept in a heap with the worst on top. Of equal scores the larger number is
+# worse.
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _worse(a: np.float32, a_id: int, b: np.float32, b_id: int) -> bool:
+def worse(a: np.float32, a_id: int, b: np.float32, b_id: int) -> bool:
     return bool(a < b or (a == b and a_id > b_id))
 
 
-@njit(nogil=True, cache=True, inline="always")
-def keeps(heap: Heap, score: np.float32, number: int) -> bool:
-    """Return whether an entry is among the best. Most are not: to ask first saves a call."""
-    return bool(not is_full(heap) or _worse(heap.scores[0], heap.ids[0], score, number))
-
-
 @njit(nogil=True, cache=True)
-def push(heap: Heap, score: np.float32, number: int) -> None:
-    """Add an entry that the heap `keeps`, in place of the worst if it is full."""
-    scores, ids, size = heap
-    if is_full(heap):
+def push(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
+    """Add an entry, in place of the worst (on top) if the heap is full; return the size."""
+    if n == scores.size:
         scores[0], ids[0] = score, number
-        _sink(heap, size[0], 0)
-        return
-    at = size[0]
-    size[0] += 1
+        _sink(scores, ids, n, NONE)
+        return n
+    at = n
     while at > 0:
         up = (at - 1) // 2
-        if not _worse(score, number, scores[up], ids[up]):
+        if not worse(score, number, scores[up], ids[up]):
             break
         scores[at], ids[at] = scores[up], ids[up]
         at = up
     scores[at], ids[at] = score, number
+    return n + 1
 
 
 @njit(nogil=True, cache=True)
-def push_once(heap: Heap, score: np.float32, number: int) -> None:
+def push_once(scores: F32, ids: I32, n: int, score: np.float32, number: int) -> int:
     """Do the same as `push`; a number that is in the heap already keeps its better score."""
-    for at in range(heap.size[0]):
-        if heap.ids[at] == number:
-            if score > heap.scores[at]:
-                heap.scores[at] = score
-                _sink(heap, heap.size[0], at)
-            return
-    push(heap, score, number)
+    for at in range(n):
+        if ids[at] == number:
+            if score > scores[at]:
+                scores[at] = score
+                _sink(scores, ids, n, at)
+            return n
+    return push(scores, ids, n, score, number)
 
 
 @njit(nogil=True, cache=True)
-def _sink(heap: Heap, n: int, at: int) -> None:
-    scores, ids, _ = heap
+def _sink(scores: F32, ids: I32, n: int, at: int) -> None:
     while True:
         worst = at
         for below in (2 * at + 1, 2 * at + 2):
-            if below < n and _worse(scores[below], ids[below], scores[worst], ids[worst]):
+            if below < n and worse(scores[below], ids[below], scores[worst], ids[worst]):
                 worst = below
         if worst == at:
             return
@@ -262,10 +244,9 @@ def _sink(heap: Heap, n: int, at: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def sort(heap: Heap) -> None:
+def sort(scores: F32, ids: I32, n: int) -> None:
     """Turn the heap into a list, best first."""
-    scores, ids, size = heap
-    for last in range(size[0] - 1, 0, -1):
+    for last in range(n - 1, 0, -1):
         scores[0], scores[last] = scores[last], scores[0]
         ids[0], ids[last] = ids[last], ids[0]
-        _sink(heap, last, 0)
+        _sink(scores, ids, last, NONE)

@@ -11,7 +11,7 @@ from labelry.arrays import F32, I32, I64
 from labelry.linalg.kernels import Csr
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.prefetch import prefetch
-from labelry.trees.search import Heap, is_full, keeps, new_heap, push, push_once, search_spans, sort
+from labelry.trees.search import NONE, push, push_once, search_spans, sort, worse
 from labelry.trees.sparse_weights import PackedWeights, bucket_of, find_entries, mixed_number
 from labelry.trees.structure import Tree
 from labelry.trees.weights import frozen
@@ -112,51 +112,68 @@ def _fetch_buckets(X: Csr, i: int, weights: PackedWeights, node: int) -> None:
 def search_rows(X: Csr, model: ForestModel, labels: I32, scores: F32, row0: int, row1: int) -> None:
     """Fill the rows of a span of `labels` and `scores`."""
     first_child, label, roots, weights, beam_width = model
-    beam, after = new_heap(beam_width), new_heap(beam_width)
-    several, share = roots.size > 1, _SHARE if roots.size > 1 else _ONE
-    met = new_heap(256 if several else 0)  # the leaves of several trees, in no order
-    best_of_tree = new_heap(max(labels.shape[1], _FIVE))  # if there are several
-    table = np.full(1, _FREE, dtype=np.int32)
+    several, k = roots.size > 1, labels.shape[1]
+    nodes, next_nodes = np.zeros(beam_width, np.int32), np.zeros(beam_width, np.int32)
+    paths, next_paths = np.zeros(beam_width, np.float32), np.zeros(beam_width, np.float32)
     f = np.empty(64, dtype=np.float32)
     spans = np.empty((64, 2), dtype=np.int64)
+    n = 256 if several else 0
+    met, met_scores = np.empty(n, np.int32), np.empty(n, np.float32)  # leaves of several trees
+    table = np.full(1, _FREE, dtype=np.int32)
+    # The best leaves of one of several trees.
+    five, five_scores = np.empty(max(k, _FIVE), np.int32), np.empty(max(k, _FIVE), np.float32)
     for i in range(row0, row1):
-        best = Heap(scores[i], labels[i], np.zeros(1, np.int64))
-        met.size[0] = 0
+        best, best_scores = labels[i], scores[i]
+        n_best, n_met = NONE, NONE
         n_features = X.indptr[i + 1] - X.indptr[i]
         if len(spans) < n_features:
             spans = np.empty((2 * n_features, 2), dtype=np.int64)
         for root in roots:
-            beam.scores[0], beam.ids[0], beam.size[0] = 1.0, root, 1
-            best_of_tree.size[0] = 0
-            leaves = best_of_tree if several else best
-            while beam.size[0] > 0:
-                after.size[0] = 0
-                for b in range(beam.size[0]):
-                    node, path = beam.ids[b], beam.scores[b]
-                    if is_full(leaves) and path < share * leaves.scores[0]:
+            nodes[0], paths[0], n_beam, n_five = root, 1.0, 1, NONE
+            while n_beam > 0:
+                n_next = NONE
+                for b in range(n_beam):
+                    node, path = nodes[b], paths[b]
+                    if n_best == k and path < best_scores[0]:
                         break  # a path only gets worse, and the next ones are worse already
-                    if b + 1 < beam.size[0]:
-                        _fetch_buckets(X, i, weights, beam.ids[b + 1])
+                    if n_five == five.size and path < _SHARE * five_scores[0]:
+                        break
+                    if b + 1 < n_beam:
+                        _fetch_buckets(X, i, weights, nodes[b + 1])
                     first, n = first_child[node], first_child[node + 1] - first_child[node]
                     if f.size < n:
                         f = np.empty(2 * n, dtype=np.float32)
-                    if several and met.ids.size < met.size[0] + n:
-                        met = _grown(met, 2 * (met.size[0] + n))
+                    if several and met.size < n_met + n:
+                        met, met_scores = _grown(met, met_scores, 2 * (n_met + n))
                     g = f[:n]
                     score_chunk(X, i, weights, node, first, spans, g)
-                    _offer(g, path, first, label, False, after, met)
-                    _offer(g, path, first, label, True, leaves, met)
-                beam, after = after, beam
-                sort(beam)
+                    n_next, _ = _offer(
+                        g, path, first, label, False, next_nodes, next_paths, n_next, met,
+                        met_scores, n_met,
+                    )  # fmt: skip
+                    if several:
+                        n_five, n_met = _offer(
+                            g, path, first, label, True, five, five_scores, n_five, met,
+                            met_scores, n_met,
+                        )  # fmt: skip
+                    else:
+                        n_best, _ = _offer(
+                            g, path, first, label, True, best, best_scores, n_best, met,
+                            met_scores, n_met,
+                        )  # fmt: skip
+                nodes, next_nodes = next_nodes, nodes
+                paths, next_paths = next_paths, paths
+                n_beam = n_next
+                sort(paths, nodes, n_beam)
         if several:
-            if table.size < 2 * met.size[0]:
-                table = np.full(4 * met.size[0], _FREE, dtype=np.int32)
-            _sum_scores(met, table)
-            for j in range(met.size[0]):
-                mean = met.scores[j] / np.float32(roots.size)
-                if keeps(best, mean, met.ids[j]):
-                    push(best, mean, met.ids[j])
-        sort(best)
+            if table.size < 2 * n_met:
+                table = np.full(4 * n_met, _FREE, dtype=np.int32)
+            n_met = _sum_scores(met, met_scores, n_met, table)
+            for j in range(n_met):
+                mean = met_scores[j] / np.float32(roots.size)
+                if n_best < k or worse(best_scores[0], best[0], mean, met[j]):
+                    n_best = push(best_scores, best, n_best, mean, met[j])
+        sort(best_scores, best, n_best)
 
 
 @njit(nogil=True, cache=True)
@@ -170,62 +187,73 @@ def _least_margin(path: np.float32, score: np.float32) -> np.float32:
 
 @njit(nogil=True, cache=True)
 def _offer(
-    f: F32, path: np.float32, first: int, label: I32, leaves: bool, best: Heap, met: Heap
-) -> None:
-    """Offer the labels of the children that are leaves to the `best`, or inner children.
+    f: F32,
+    path: np.float32,
+    first: int,
+    label: I32,
+    leaves: bool,
+    best: I32,
+    scores: F32,
+    n: int,
+    met: I32,
+    met_scores: F32,
+    n_met: int,
+) -> tuple[int, int]:
+    """Offer the labels of children that are leaves, or inner children, to the n best.
 
-    If `met` has room, it also gets the leaves that score at least half as much as the worst.
+    If `met` has room, it gets the leaves that score at least half as much as the worst of these.
+    Returns the sizes of both lists.
     """
-    noted = leaves and met.ids.size > 0
+    noted = leaves and met.size > 0
     share = _SHARE if noted else _ONE
-    least = _least_margin(path, share * best.scores[0]) if is_full(best) else _NO_MARGIN
+    least = _least_margin(path, share * scores[0]) if n == best.size else _NO_MARGIN
     for c in range(f.size):
         y = label[first + c]
-        if f[c] >= least and (y >= 0) == leaves:
+        if (y >= 0) == leaves and f[c] >= least:
             number: Any = y if leaves else np.int32(first + c)
             score = path / (_ONE + np.exp(-SHARPNESS * f[c]))
             if noted:
-                met.ids[met.size[0]], met.scores[met.size[0]] = number, score
-                met.size[0] += 1
-            if keeps(best, score, number):
+                met[n_met], met_scores[n_met] = number, score
+                n_met += 1
+            if n < best.size or worse(scores[0], best[0], score, number):
                 if leaves and not noted:
-                    push_once(best, score, number)
+                    n = push_once(scores, best, n, score, number)
                 else:
-                    push(best, score, number)
-                if is_full(best):
-                    least = _least_margin(path, share * best.scores[0])
+                    n = push(scores, best, n, score, number)
+                if n == best.size:
+                    least = _least_margin(path, share * scores[0])
+    return n, n_met
 
 
 @njit(nogil=True, cache=True)
-def _grown(met: Heap, room: int) -> Heap:
-    more = new_heap(room)
-    more.size[0] = met.size[0]
-    for j in range(met.size[0]):
-        more.ids[j], more.scores[j] = met.ids[j], met.scores[j]
-    return more
+def _grown(found: I32, scores: F32, size: int) -> tuple[I32, F32]:
+    more, more_scores = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.float32)
+    for i in range(found.size):
+        more[i], more_scores[i] = found[i], scores[i]
+    return more, more_scores
 
 
 @njit(nogil=True, cache=True)
-def _sum_scores(met: Heap, table: I32) -> None:
-    """Merge equal labels and sum their scores."""
+def _sum_scores(met: I32, scores: F32, n: int, table: I32) -> int:
+    """Merge equal labels and sum their scores; return how many labels are left."""
     # The table finds the place of a label among those left; it is free at first and at the end.
-    ids, scores, left = met.ids, met.scores, 0
-    for j in range(met.size[0]):
-        slot = _label_slot(ids[j], table.size)
-        while table[slot] != _FREE and ids[table[slot]] != ids[j]:
+    left = 0
+    for j in range(n):
+        slot = _label_slot(met[j], table.size)
+        while table[slot] != _FREE and met[table[slot]] != met[j]:
             slot = (slot + 1) % table.size
         if table[slot] == _FREE:
             table[slot] = left
-            ids[left], scores[left] = ids[j], scores[j]
+            met[left], scores[left] = met[j], scores[j]
             left += 1
         else:
             scores[table[slot]] += scores[j]
     for j in range(left):
-        slot = _label_slot(ids[j], table.size)
+        slot = _label_slot(met[j], table.size)
         while table[slot] != _FREE:
             table[slot] = _FREE
             slot = (slot + 1) % table.size
-    met.size[0] = left
+    return left
 
 
 @njit(nogil=True, cache=True, inline="always")

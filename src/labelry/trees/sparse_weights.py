@@ -8,8 +8,6 @@ The number of a feature, multiplied by an odd constant, gives another number of 
 first bits are the number of a bucket in the chunk. The other bits are stored in two bytes and tell
 the features of a bucket apart. A weight is a whole number of one byte, in units of its chunk.
 
-References
-----------
 Etter, Zhong, Yu, Ying, Dhillon: Enterprise-scale search: accelerating inference for sparse
 extreme multi-label ranking trees, 2022 (chunks of siblings). Cleary: Compact hash tables using
 bidirectional linear probing, 1984 (the place of a key is a part of it).
@@ -66,15 +64,13 @@ class PackedWeights(NamedTuple):
             raise ValueError(f"bits must be those of {n_features} features, got {self.bits}")
         if not check.values:
             return
-        sizes = np.diff(self.first_bucket)
-        if (self.shift > min(_KEY_BITS, self.bits)).any() or (
-            (sizes > 0) & (sizes != 1 << (self.bits - self.shift.astype(np.int64)))
-        ).any():
+        sizes, most = np.diff(self.first_bucket), min(_KEY_BITS, self.bits)
+        wrong = (sizes > 0) & (sizes != 1 << (self.bits - self.shift.astype(np.int64)))
+        if (wrong | (self.shift > most)).any():
             raise ValueError("shift must be that of the buckets of each node")
         for column, (name, size) in enumerate((("features", n_found), ("entries", n_entries))):
-            check.pointers(
-                f"{name} of bucket", np.ascontiguousarray(self.bucket[:, column]), n_buckets, size
-            )
+            pointers = np.ascontiguousarray(self.bucket[:, column])
+            check.pointers(f"{name} of bucket", pointers, n_buckets, size)
         if n_found and self.more.min() < 0:
             raise ValueError("more must not be negative")
         ends = np.concatenate([[0], np.cumsum(self.more.astype(np.int64) + 1)])
@@ -144,17 +140,16 @@ def feature_bits(n_features: int) -> int:
 def pack_chunk(feature: I32, child: I32, weight: F32, n_features: int) -> PackedChunk:
     """Return the chunk of a list of weights, given by feature and child in any order."""
     bits = feature_bits(n_features)
-    counts = np.zeros(n_features, dtype=np.int32)
-    found = _count_features(feature, counts)
+    mixed = (feature.astype(np.int64) * _SPREAD) & ((1 << bits) - 1)
+    order = np.argsort(mixed, kind="stable")
+    found, first, counts = np.unique(mixed[order], return_index=True, return_counts=True)
     needed = max(-(-len(found) // _FULL) - 1, 0).bit_length()
     shift = bits - min(max(needed, bits - _KEY_BITS), bits)
     n_buckets = 1 << (bits - shift) if len(found) else 0
-    bucket = np.zeros((n_buckets + 1, 2), dtype=np.int64)
-    key, more = np.empty(len(found), dtype=np.uint16), np.empty(len(found), dtype=np.int32)
-    packed = PackedChunk(shift, bucket, key, more, np.empty_like(child), np.empty_like(weight))
-    if n_buckets:
-        _fill_chunk(feature, child, weight, found, counts, bits, packed)
-    return packed
+    places = np.searchsorted(found >> shift, np.arange(n_buckets + 1))
+    bucket = np.stack([places, np.append(first, len(order))[places]], axis=1)
+    key, more = (found & ((1 << shift) - 1)).astype(np.uint16), (counts - 1).astype(np.int32)
+    return PackedChunk(shift, bucket, key, more, child[order], weight[order])
 
 
 def join_chunks(
@@ -209,46 +204,6 @@ def _joined_buckets(parts: list[I64]) -> Ints:
     joined = [part[:-1] + end for part, end in zip(parts, ends, strict=False)]
     all_parts = np.concatenate([*joined, ends[-1:]])
     return all_parts.astype(np.int32) if all_parts.max() < 1 << 31 else all_parts
-
-
-@njit(nogil=True, cache=True)
-def _count_features(feature: I32, counts: I32) -> I32:
-    """Return the distinct features in order of appearance, and add to their counts."""
-    found = np.empty(feature.size, dtype=np.int32)
-    n = 0
-    for f in feature:
-        if counts[f] == 0:
-            found[n] = f
-            n += 1
-        counts[f] += 1
-    return found[:n].copy()
-
-
-@njit(nogil=True, cache=True)
-def _fill_chunk(
-    feature: I32, child: I32, weight: F32, found: I32, counts: I32, bits: int, packed: PackedChunk
-) -> None:
-    """Put the features in order of their buckets, and the entries in order of the features."""
-    shift, bucket, key, more, out_child, out_weight = packed
-    for f in found:
-        b = mixed_number(f, bits) >> shift
-        bucket[b + 1, 0] += 1
-        bucket[b + 1, 1] += counts[f]
-    for b in range(len(bucket) - 1):
-        bucket[b + 1, 0] += bucket[b, 0]
-        bucket[b + 1, 1] += bucket[b, 1]
-    place, entry = bucket[:, 0].copy(), bucket[:, 1].copy()
-    for f in found:
-        mixed = mixed_number(f, bits)
-        b = mixed >> shift
-        key[place[b]] = mixed & ((1 << shift) - 1)
-        more[place[b]] = counts[f] - 1
-        place[b] += 1
-        counts[f], entry[b] = entry[b], entry[b] + counts[f]  # counts[f] is now the next entry of f
-    for e in range(feature.size):
-        at = counts[feature[e]]
-        counts[feature[e]] += 1
-        out_child[at], out_weight[at] = child[e], weight[e]
 
 
 @njit(nogil=True, cache=True, inline="always")

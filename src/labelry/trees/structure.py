@@ -29,22 +29,16 @@ class TreeSummary(NamedTuple):
     mean_depth: float  # the same, over all leaves
     branching: float  # mean number of children of an inner node
     max_branching: int
-    # Leaves below the largest of the inner children of a node, relative to the smallest; at the
-    # node where that is worst. 1 is perfect balance.
-    balance: float
+    balance: float  # of inner siblings the most leaves below one over the least; at worst
 
 
 class Tree(NamedTuple):
     """Nodes in breadth-first order; node 0 is the root and the children of a node are consecutive.
 
     A leaf carries one label. A label may sit in several leaves (a joint tree); each label sits in
-    at least one. Leaves may be at different depths. The root is never a leaf.
+    at least one. Leaves may be at different depths. The root is never a leaf. Children of node s
+    are the nodes ``first_child[s]`` to ``first_child[s + 1] - 1``. An inner node has label -1.
 
-    Children of node s are the nodes ``first_child[s]`` to ``first_child[s + 1] - 1``. The label of
-    an inner node is -1.
-
-    Examples
-    --------
     >>> tree = Tree.from_parents([-1, 0, 0, 1, 1], [-1, -1, 2, 0, 1], n_labels=3)
     >>> tree.first_child.tolist()
     [1, 3, 5, 5, 5, 5]
@@ -63,10 +57,8 @@ class Tree(NamedTuple):
         n = len(parents)
         if labels.shape != parents.shape:
             raise ValueError(f"parent and label must be equally long; got {n} and {len(labels)}")
-        if n and not -1 <= parents.min() <= parents.max() < n:
-            raise ValueError(
-                f"parent must be between -1 and {n - 1}; got {parents.min()} to {parents.max()}"
-            )
+        if n:
+            _check_between("parent", parents, n)
         if (n_roots := int((parents == -1).sum())) != 1:
             raise ValueError(f"one node must be the root (parent -1); got {n_roots}")
         by_parent = np.argsort(parents, kind="stable")  # the root, then the children of 0, 1, ...
@@ -110,10 +102,9 @@ class Tree(NamedTuple):
         return Lists(ptr.astype(np.int32), nodes.astype(np.int32))
 
     def paths(self) -> Lists:
-        """Return the nodes from below the root down to a leaf: one list per leaf, as in `leaves`.
+        """Return the nodes from below the root down to a leaf; list j is for ``leaves().nodes[j]``.
 
-        List j ends in ``leaves().nodes[j]``, so in a tree that is not joint the path of label y
-        is list y.
+        So in a tree that is not joint the path of label y is list y.
         """
         leaves, parent = self.leaves().nodes, self.parent
         length = self.depth[leaves].astype(np.int64)
@@ -151,35 +142,24 @@ class Tree(NamedTuple):
     def summary(self) -> TreeSummary:
         """Return the shape of the tree in a few numbers."""
         inner = self.label < 0
-        n_children = np.diff(self.first_child)[inner]
-        depth = self.depth[~inner]
+        n_children, depth = np.diff(self.first_child)[inner], self.depth[~inner]
         below, parent = self.n_leaves_below, self.parent
         children = np.flatnonzero(inner[1:]) + 1
-        largest = np.zeros(self.n_nodes)
-        smallest = np.full(self.n_nodes, np.inf)
+        largest, smallest = np.zeros(self.n_nodes), np.full(self.n_nodes, np.inf)
         np.maximum.at(largest, parent[children], below[children])
         np.minimum.at(smallest, parent[children], below[children])
-        return TreeSummary(
-            n_labels=self.n_labels,
-            n_leaves=len(depth),
-            n_inner=len(n_children),
-            depth=int(depth.max()),
-            mean_depth=float(depth.mean()),
-            branching=float(n_children.mean()),
-            max_branching=int(n_children.max()),
-            balance=max(1.0, float((largest / smallest).max())),
-        )
+        sizes = (self.n_labels, len(depth), len(n_children), int(depth.max()), float(depth.mean()))
+        branching = (float(n_children.mean()), int(n_children.max()))
+        return TreeSummary(*sizes, *branching, max(1.0, float((largest / smallest).max())))
 
     def check(self) -> Self:
         """Return the tree itself, or raise a ValueError that says what is wrong with it."""
         n = self.n_nodes
         if self.n_labels < 1:
             raise ValueError(f"a tree must have at least 1 label; got {self.n_labels}")
-        if self.first_child.shape != (n + 1,):
-            raise ValueError(
-                f"first_child must have shape ({n + 1},), one more than there are nodes; "
-                f"got {self.first_child.shape}"
-            )
+        if (shape := self.first_child.shape) != (n + 1,):
+            rule = f"shape ({n + 1},), one more than there are nodes"
+            raise ValueError(f"first_child must have {rule}; got {shape}")
         self._check_children()
         self._check_labels()
         self._check_siblings()
@@ -196,35 +176,24 @@ class Tree(NamedTuple):
     def _check_children(self) -> None:
         n, first = self.n_nodes, self.first_child
         if first[0] != 1 or first[-1] != n:
-            raise ValueError(
-                f"first_child must begin with 1 and end with {n}, the number of nodes; "
-                f"got {first[0]} and {first[-1]}"
-            )
-        if len(bad := np.flatnonzero(np.diff(first) < 0)):
-            s = int(bad[0])
-            raise ValueError(
-                f"first_child must not decrease; got {first[s]}, {first[s + 1]} at {s}"
-            )
+            rule = f"begin with 1 and end with {n}, the number of nodes"
+            raise ValueError(f"first_child must {rule}; got {first[0]} and {first[-1]}")
+        for s in np.flatnonzero(np.diff(first) < 0):
+            got = f"{first[s]}, {first[s + 1]} at {s}"
+            raise ValueError(f"first_child must not decrease; got {got}")
         # The children of nodes before s are the nodes 1 to first[s] - 1; s must be among them.
-        if len(bad := np.flatnonzero(first[:-1] <= np.arange(n))):
-            s = int(bad[0])
-            raise ValueError(
-                f"node {s} must be a child of a node before it; those end at {first[s] - 1}"
-            )
+        for s in np.flatnonzero(first[:-1] <= np.arange(n)):
+            rule = "must be a child of a node before it"
+            raise ValueError(f"node {s} {rule}; those end at {first[s] - 1}")
 
     def _check_labels(self) -> None:
         label, is_leaf = self.label, np.diff(self.first_child) == 0
-        if not -1 <= label.min() <= label.max() < self.n_labels:
-            raise ValueError(
-                f"label must be between -1 and {self.n_labels - 1}; "
-                f"got {label.min()} to {label.max()}"
-            )
+        _check_between("label", label, self.n_labels)
         if is_leaf[0]:
             raise ValueError("the root must have children")
-        if len(bad := np.flatnonzero(is_leaf & (label < 0))):
-            raise ValueError(f"a node without children must have a label; node {bad[0]} has none")
-        if len(bad := np.flatnonzero(~is_leaf & (label >= 0))):
-            s = int(bad[0])
+        for s in np.flatnonzero(is_leaf & (label < 0)):
+            raise ValueError(f"a node without children must have a label; node {s} has none")
+        for s in np.flatnonzero(~is_leaf & (label >= 0)):
             raise ValueError(f"a node with children must have label -1; node {s} has {label[s]}")
         # If there are more labels than leaves, one of the first of them has none.
         found = np.zeros(min(self.n_labels, int(is_leaf.sum()) + 1), dtype=bool)
@@ -239,6 +208,12 @@ class Tree(NamedTuple):
         if (counts > 1).any():
             s, y = divmod(int(where[counts.argmax()]), self.n_labels)
             raise ValueError(f"a node must have a label once among its children; {s} has {y} twice")
+
+
+def _check_between(name: str, values: Ints, end: int) -> None:
+    low, high = values.min(), values.max()
+    if low < -1 or high >= end:
+        raise ValueError(f"{name} must be between -1 and {end - 1}; got {low} to {high}")
 
 
 def ranges(start: Ints, end: Ints) -> I64:

@@ -6,6 +6,7 @@ Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 201
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from labelry.linalg.kernels import Csr, csr_parts
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix, product
 from labelry.linalg.parallel import run, spans, stream
-from labelry.progress import phase
+from labelry.progress import counted, phase
 from labelry.trees.structure import Tree
 from labelry.trees.weights import (
     NodeWeights,
@@ -66,23 +67,13 @@ def train_tree_loss(
 
     This is relaxation 2. Each label of a row is an example. Rows should have about unit length.
 
-    Parameters
-    ----------
-    regularization : float
-        Fraction by which the weights shrink in the first epoch. Later it falls as the steps do.
-    step : float
-        First step; larger is quicker and rougher.
-    start : NodeWeights, optional
-        Weights to begin with, trained on the same rows and tree. Zero when None.
-    score : function, optional
-        Score of weights on a validation split, higher is better. The best weights are returned,
-        which may be the start, and training stops after five epochs without a better score.
+    Stochastic subgradients from `start` (zero when None), with one AdaGrad step size per node; the
+    first is `step`, and in the first epoch the weights shrink by `regularization`. The weights of
+    an epoch are the average over its batches. The violations of a batch of 64 are found in
+    parallel, then its steps are taken in order: the number of threads changes nothing.
 
-    Notes
-    -----
-    Stochastic subgradients with one AdaGrad step size per node; the weights of an epoch are the
-    average over its batches. The violations of a batch of 64 are found in parallel, then its
-    steps are taken in order: the result does not depend on the number of threads.
+    With a `score` of weights, such as the accuracy on a validation split, the best weights are
+    returned, and training stops after five epochs without a better score.
     """
     learner = _TreeLoss(X, Y, tree, regularization, step, n_jobs)
     best = Descent(learner.weights, 0, -np.inf)
@@ -147,40 +138,33 @@ class _TreeLoss:
         return float(np.maximum(batch.gaps, 0.0).sum())
 
 
+@dataclass(eq=False)
 class NodeTrainer:
     """One classifier per node, each by itself, by dual coordinate descent.
 
     A node is trained against its siblings, on the rows that reach their parent, because a search
-    compares only siblings. It stores the features of those rows only. The other options are those
-    of `labelry.ranking.one_vs_rest.OneVsRestSettings`.
-
-    Parameters
-    ----------
-    all_rows : bool
-        Train a node against all rows without its labels, as the paper does (relaxation 1). Each
-        level then costs as much as one-vs-rest, and the tree is less accurate.
+    compares only siblings. It stores the features of those rows only. With `all_rows` it is trained
+    against all rows without its labels, as the paper does (relaxation 1): each level then costs as
+    much as one-vs-rest, and the tree is less accurate. The other options are those of
+    `labelry.ranking.one_vs_rest.OneVsRestSettings`.
     """
 
-    def __init__(
-        self,
-        X: Matrix,
-        Y: csr_array,
-        tree: Tree,
-        *,
-        all_rows: bool = False,
-        loss: MarginLoss = "squared_hinge",
-        C: float = 1.0,
-        tolerance: float = 0.02,
-        max_sweeps: int = 100,
-        n_jobs: int = 1,
-    ) -> None:
-        self.tree = tree
-        self.features = chunk_features(X, reach(tree, Y))
-        self.weights = empty_weights(tree, self.features)
-        self._X = csr_array(X)
-        self._energy = (self._X.multiply(self._X).sum(axis=1) + 1.0).astype(np.float32)
-        self._all_rows, self._n_jobs = all_rows, n_jobs
-        self._loss, self._max_sweeps, self._options = loss, max_sweeps, (C, tolerance)
+    X: Matrix
+    Y: csr_array
+    tree: Tree
+    _: KW_ONLY
+    all_rows: bool = False
+    loss: MarginLoss = "squared_hinge"
+    C: float = 1.0
+    tolerance: float = 0.02
+    max_sweeps: int = 100
+    n_jobs: int = 1
+
+    def __post_init__(self) -> None:
+        self.features = chunk_features(self.X, reach(self.tree, self.Y))
+        self.weights = empty_weights(self.tree, self.features)
+        self.X = csr_array(self.X)
+        self.energy = (self.X.multiply(self.X).sum(axis=1) + 1.0).astype(np.float32)
 
     def train(self, nodes: Ints, rows_of: csr_array, rng: Rng) -> Iterator[tuple[int, I32, I32]]:
         """Train the children of some nodes on the rows `rows_of` (n_nodes, n_rows) of each.
@@ -189,13 +173,11 @@ class NodeTrainer:
         """
         seeds = rng.integers(1, 2**31, size=len(nodes))
         tasks = ((int(node), int(seed), rows_of) for node, seed in zip(nodes, seeds, strict=True))
-        with phase("training nodes", len(nodes), "nodes") as advance:
-            for done in stream(self._train, tasks, self._n_jobs):
-                advance(1)
-                yield done
+        done = stream(self._train, tasks, self.n_jobs)
+        return counted(done, "training nodes", len(nodes), "nodes")
 
     def _train(self, node: int, seed: int, rows_of: csr_array) -> tuple[int, I32, I32]:
-        rows = _indices(rows_of, 0 if self._all_rows else node)
+        rows = _indices(rows_of, 0 if self.all_rows else node)
         X = self._local(rows, node)
         first, end = self.tree.first_child[node], self.tree.first_child[node + 1]
         block = self.weights.block(self.tree, node)
@@ -205,19 +187,20 @@ class NodeTrainer:
             for lane, child in enumerate(group):
                 signs[np.searchsorted(rows, _indices(rows_of, child)), lane] = 1
             W = lane_zeros(len(block))
-            problem = LaneProblem(*csr_parts(X), signs, self._energy[rows], *self._options)
-            train_lanes(self._loss, problem, self._max_sweeps, seed, W)
+            how = (self.energy[rows], self.C, self.tolerance)
+            problem = LaneProblem(*csr_parts(X), signs, *how)
+            train_lanes(self.loss, problem, self.max_sweeps, seed, W)
             block[:, start - first : start - first + len(group)] = W[:, : len(group)]
         scores = product(X, block[:-1]) + block[-1]
         return node, rows, (first + scores.argmax(axis=1)).astype(np.int32)
 
     def _local(self, rows: I32, node: int) -> csr_array:
         """Return rows with features numbered as in the chunk of a node."""
-        X = csr_array(self._X[rows])
+        X = csr_array(self.X[rows])
         width = len(self.weights.block(self.tree, node)) - 1
         if width == X.shape[1]:
             return X
-        if self._all_rows:
+        if self.all_rows:
             return csr_array(X[:, _indices(self.features, node)])
         places = np.searchsorted(_indices(self.features, node), X.indices).astype(np.int32)
         return csr_array((X.data, places, X.indptr), shape=(len(rows), width))
@@ -272,13 +255,7 @@ class Batch(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def find_rivals(
-    of: Examples,
-    shape: TreeArrays,
-    weights: NodeWeights,
-    batch: Batch,
-    taken: I32,
-    t0: int,
-    t1: int,
+    of: Examples, tree: TreeArrays, weights: NodeWeights, batch: Batch, taken: I32, t0: int, t1: int
 ) -> None:
     """Find the pair ``found[t] = (r, s)`` of example ``chosen[t]`` with the largest violation.
 
@@ -288,24 +265,26 @@ def find_rivals(
     is (-1, -1) and the gap minus infinity. ``taken[s]`` is the last row seen with a label below
     node s; -1 at first.
     """
-    scores = np.empty(np.max(np.diff(shape.first_child)), dtype=np.float32)
-    found, gaps, scale = batch.found, batch.gaps, batch.scale
+    X, y_indptr, label, row, _ = of
+    first_child, parent, leaf_ptr, leaf_node = tree
+    chosen, found, gaps, scale, _, _ = batch
+    scores = np.empty(np.max(np.diff(first_child)), dtype=np.float32)
     for t in range(t0, t1):
-        i = of.row[batch.chosen[t]]
-        for y in of.label[of.y_indptr[i] : of.y_indptr[i + 1]]:
-            for leaf in shape.leaf_node[shape.leaf_ptr[y] : shape.leaf_ptr[y + 1]]:
-                _mark_path(leaf, shape.parent, taken, i)
-        y = of.label[batch.chosen[t]]
+        i = row[chosen[t]]
+        for y in label[y_indptr[i] : y_indptr[i + 1]]:
+            for leaf in leaf_node[leaf_ptr[y] : leaf_ptr[y + 1]]:
+                _mark_path(leaf, parent, taken, i)
+        y = label[chosen[t]]
         gaps[t] = np.inf
-        for leaf in shape.leaf_node[shape.leaf_ptr[y] : shape.leaf_ptr[y + 1]]:
+        for leaf in leaf_node[leaf_ptr[y] : leaf_ptr[y + 1]]:
             gap = np.float32(-np.inf)
             best_r, best_s = _NONE, _NONE
             r = leaf
             while r > 0:
-                p = shape.parent[r]
-                start = shape.first_child[p]
-                f = scores[: shape.first_child[p + 1] - start]
-                score_children(of.X, i, weights, p, f)
+                p = parent[r]
+                start = first_child[p]
+                f = scores[: first_child[p + 1] - start]
+                score_children(X, i, weights, p, f)
                 for c in range(f.size):
                     violation = np.float32(1.0) + scale * (f[c] - f[r - start])
                     if violation > gap and taken[start + c] != i:
