@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from pathlib import Path
+
+_MOST_COMPARED = 20_000  # names; difflib takes about a second for so many
 
 
 class LabelryError(Exception):
@@ -44,3 +48,17 @@ class MissingExtraError(LabelryError, ImportError):
 
 class MemoryBudgetError(LabelryError, MemoryError):
     """A job that would not fit in memory; the message says what would make it fit."""
+
+
+def did_you_mean(word: object, known: Collection[object]) -> str:
+    """Return the end of an error message: the name that is most like a word, or nothing.
+
+    >>> did_you_mean("tittle", ["title", "body"]), did_you_mean("x", ["title"])
+    ("; did you mean 'title'?", '')
+    """
+    text = str(word).lower()
+    names = {str(name).lower(): str(name) for name in known}
+    if len(names) > _MOST_COMPARED:
+        names = {lower: name for lower, name in names.items() if lower[:2] == text[:2]}
+    found = difflib.get_close_matches(text, list(names)[:_MOST_COMPARED], n=1)
+    return f"; did you mean {names[found[0]]!r}?" if found else ""

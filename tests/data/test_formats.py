@@ -107,7 +107,6 @@ UNCLEAR = {
     "two numbers": b"1 2\n",
     "list": b'[{"text": "t"}]',
     "xml": b"<?xml version='1.0'?><text/>",
-    "UTF-16": '{"text": "t"}'.encode("utf-16"),
     "zeros": bytes(20_000),
     "noise": np.random.default_rng(0).bytes(20_000),
     "one word": b"x" * 100_000,

@@ -14,7 +14,7 @@ from labelry import memory
 from labelry.data.tables import read_table_blocks
 from labelry.errors import MemoryBudgetError
 
-LONG = "knee pain " * 10_000
+LONG = ("knee pain " * 10_000).strip()
 
 
 def rows_of(path: Path) -> list[tuple[str, list[str]]]:

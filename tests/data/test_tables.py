@@ -16,7 +16,8 @@ from scipy.sparse import csr_array
 
 from labelry.data.dataset import Dataset
 from labelry.data.labels import indicator
-from labelry.data.tables import TABLE_FORMATS, read_table_blocks, write_table
+from labelry.data.table_writer import write_table
+from labelry.data.tables import TABLE_FORMATS, read_table_blocks
 from labelry.errors import DataError, MissingExtraError
 
 Rows = list[tuple[str, list[str]]]
@@ -59,14 +60,19 @@ LEGAL = {
     "jsonl one label": (
         "jsonl",
         '{"text": "t", "labels": "a b|c"}\n{"text": "u", "labels": 7}\n',
-        [("t", ["a b|c"]), ("u", ["7"])],
+        [("t", ["a b", "c"]), ("u", ["7"])],
     ),
     "jsonl null, missing and empty labels": (
         "jsonl",
         '{"text": "t", "labels": null}\n{"text": "u"}\n{"text": "", "labels": []}\n',
         [("t", []), ("u", []), ("", [])],
     ),
-    "jsonl aliases": ("jsonl", '{"body": "t", "title": "no", "tags": ["a"]}', [("t", ["a"])]),
+    "jsonl aliases": (
+        "jsonl",
+        '{"body": "t", "Title": "u", "tags": ["a"]}\n{"body": "v"}\n{"Title": "w", "body": null}',
+        [("u\nt", ["a"]), ("v", []), ("w", [])],
+    ),
+    "jsonl blanks around labels": ("jsonl", '{"text": "", "labels": [" a"]}', [("", ["a"])]),
     "jsonl a row without the label key has none, whatever else it has": (
         "jsonl",
         '{"text": "t", "labels": "a"}\n{"text": "u", "category": "x"}\n',
@@ -94,7 +100,24 @@ LEGAL = {
         b"\xef\xbb\xbfid,title,category\r\n\r\n1,t,a\r\n2,u,b|c",
         [("t", ["a"]), ("u", ["b", "c"])],
     ),
-    "csv spaces belong to the label": ("csv", "text,labels\nt,a | b\n", [("t", ["a ", " b"])]),
+    "csv blanks around labels": ("csv", "text,labels\nt,a | b|| \n", [("t", ["a", "b"])]),
+    "csv semicolons": (
+        "csv",
+        'body;tags;x\nt;"a;b";1\nu, v;b;2\n',
+        [("t", ["a", "b"]), ("u, v", ["b"])],
+    ),
+    "csv tabs": ("csv", "text\tlabels\nt, u\ta|b\n", [("t, u", ["a", "b"])]),
+    "csv of Excel": ("csv", "sep=;\r\ntext;labels\r\nt,u;a\r\n", [("t,u", ["a"])]),
+    "csv JSON lists": (
+        "csv",
+        'text,labels\nt,"[""a"", ""b""]"\nu,\nv,[\'b\']\n',
+        [("t", ["a", "b"]), ("u", []), ("v", ["b"])],
+    ),
+    "csv names of people": (
+        "csv",
+        'text,labels\nt,"Smith, John"\nu,"Smith, Jane"\nv,"Doe, John"\n',
+        [("t", ["Smith, John"]), ("u", ["Smith, Jane"]), ("v", ["Doe, John"])],
+    ),
     "tsv": ("tsv", 'text\tlabels\na, b\t"c\td"\n', [("a, b", ["c\td"])]),
     "fasttext": ("fasttext", "__label__a __label__b some text\n", [("some text", ["a", "b"])]),
     "fasttext labels anywhere": (
@@ -161,9 +184,9 @@ ILLEGAL = {
         "invalid JSON",
         "JSON object",
     ),
-    "jsonl no text": ("jsonl", '{"texts": "t"}', 1, "'texts'", "'text' or 'content' or 'body'"),
+    "jsonl no text": ("jsonl", '{"texts": "t"}', 1, "'texts'", "a text column, such as text"),
     "jsonl text number": ("jsonl", '{"text": 3}', 1, "the text 3 (int)", "a string"),
-    "jsonl text null": ("jsonl", '{"text": null}', 1, "the text None (null)", "a string"),
+    "jsonl text null": ("jsonl", '{"text": null}', 1, "no text", "a string as 'text'"),
     "jsonl NUL": ("jsonl", r'{"text": "a\u0000"}', 1, "NUL", "without NUL"),
     "jsonl raw NUL": ("jsonl", b'{"text": "t"}\n{"text": "\0"}', 2, "NUL at byte 10", "text"),
     "jsonl surrogate": ("jsonl", r'{"text": "a\ud800"}', 1, r"'\ud800'", "valid Unicode"),
@@ -212,17 +235,29 @@ ILLEGAL = {
         "'1' 2 times",
         "distinct",
     ),
-    "jsonl keys change": (
+    "jsonl text missing": (
         "jsonl",
-        '{"text": "t", "category": "a"}\n{"text": "u", "labels": "b"}\n',
+        '{"text": "t"}\n{"texts": "u", "labels": "b"}\n',
         2,
-        "'labels', where rows before have 'category'",
-        "label_column",
+        "no text",
+        "a string as 'text'",
     ),
     "csv empty": ("csv", "", None, "no rows", "at least one"),
     "csv header only": ("csv", "text,labels\n", None, "no rows", "at least one"),
-    "csv no text column": ("csv", "\nlabels,x\na,b\n", 2, "'labels', 'x'", "'text' or 'content'"),
-    "csv no label column": ("csv", "text,x\na,b\n", 1, "'text', 'x'", "'labels' or 'tags'"),
+    "csv no text column": (
+        "csv",
+        "\nlabels,x\na,b\n",
+        2,
+        "'labels', 'x'",
+        "name yours with `text_column`",
+    ),
+    "csv no label column": (
+        "csv",
+        "text,x\na,b\n",
+        1,
+        "'text', 'x'",
+        "name yours with `label_column`",
+    ),
     "csv two text columns": ("csv", "text,text,tags\na,b,c\n", 1, "several columns 'text'", "one"),
     "csv fields": ("csv", 'text,labels\n"a\nb",c\nd,e,f\n', 4, "3 fields", "2, as in the header"),
     "csv few fields": ("csv", "text,labels\nd\n", 2, "1 fields", "2, as in the header"),
@@ -231,7 +266,6 @@ ILLEGAL = {
     "csv old line ends": ("csv", "text,labels\ra,b\r", 1, "new-line character", "quoted whole"),
     "csv bytes": ("csv", b'text,labels\n"a\n\xff",b\n', 3, "0xff at byte 0", "UTF-8"),
     "csv NUL": ("csv", b"text,labels\na\0,b\n", 2, "NUL at byte 1", "text"),
-    "csv label empty": ("csv", "text,labels\nt,a||b\n", 2, "an empty label ('a||b')", "non-empty"),
     "csv label twice": ("csv", "text,labels\nt,a|b|a\n", 2, "'a' 2 times", "distinct"),
     "tsv fields": ("tsv", "text\tlabels\na,b\n", 2, "1 fields", "2, as in the header"),
     "fasttext empty": ("fasttext", b"", None, "no rows", "at least one"),
@@ -284,7 +318,7 @@ def test_parquet_lists(labels, tmp_path):
 def test_parquet_other_label_columns(tmp_path):
     texts = pa.array(["t", "u"]).dictionary_encode()
     path = parquet_of(tmp_path, title=texts, category=pa.array(["a|b", None]))
-    assert rows_in(path, "parquet") == [("t", ["a|b"]), ("u", [])]
+    assert rows_in(path, "parquet") == [("t", ["a", "b"]), ("u", [])]
     path = parquet_of(tmp_path, text=texts, labels=pa.array([5, None], pa.uint8()))
     assert rows_in(path, "parquet") == [("t", ["5"]), ("u", [])]
     path = parquet_of(tmp_path, text=texts, labels=pa.array([[3, 2], [1]]))
@@ -297,7 +331,12 @@ BAD_TEXT = pa.Array.from_buffers(
     pa.string(), 3, [None, *(pa.py_buffer(b) for b in (np.arange(4, dtype="<i4"), b"ab\xff"))]
 )
 BAD_PARQUET = {
-    "null text": ({"text": ["t", "u", None], "tags": ["a"] * 3}, 3, "None (null)", "a string"),
+    "null text": (
+        {"text": ["t", "u", None], "tags": ["a"] * 3},
+        3,
+        "no text",
+        "a string as 'text'",
+    ),
     "numbers": ({"text": [1, 2, 3], "tags": ["a"] * 3}, 1, "the text 1 (int)", "a string"),
     "binary": ({"text": [b"x"] * 3, "tags": ["a"] * 3}, 1, "b'x' (bytes)", "a string"),
     "not UTF-8": ({"text": BAD_TEXT, "tags": ["a"] * 3}, 3, "0xff", "UTF-8"),
@@ -305,8 +344,8 @@ BAD_PARQUET = {
     "null in list": ({"text": ["t"] * 3, "tags": [[], [None], ["a"]]}, 2, "(null)", "a string"),
     "twice": ({"text": ["t"] * 3, "tags": [[], [], ["a", "a"]]}, 3, "'a' 2 times", "distinct"),
     "NUL": ({"text": ["t", "\0", "u"], "tags": ["a"] * 3}, 2, "NUL", "without NUL"),
-    "no labels": ({"text": ["t"], "x": ["a"]}, None, "'text', 'x'", "'labels' or 'tags'"),
-    "no text": ({"texts": ["t"], "tags": ["a"]}, None, "'texts', 'tags'", "'text' or 'content'"),
+    "no labels": ({"text": ["t"], "x": ["a"]}, None, "'text', 'x'", "such as labels, tags"),
+    "no text": ({"texts": ["t"], "tags": ["a"]}, None, "'texts', 'tags'", "such as text, content"),
     "no rows": ({"text": pa.array([], pa.string()), "tags": []}, None, "no rows", "at least one"),
 }
 
@@ -370,7 +409,12 @@ def test_texts_alone(format, tmp_path):
 
 @pytest.mark.parametrize(
     ("separator", "labels"),
-    [(",", ["a", "b|c;; d"]), (";; ", ["a,b|c", "d"]), (None, ["a,b|c;; d"])],
+    [
+        (",", ["a", "b|c;; d"]),
+        (";; ", ["a,b|c", "d"]),
+        (None, ["a,b|c;; d"]),
+        ("auto", ["a,b", "c;; d"]),
+    ],
 )
 def test_label_separator(separator, labels, tmp_path):
     content = 'text,labels\nt,"a,b|c;; d"\nu,\n'
@@ -446,8 +490,8 @@ def test_a_reader_can_be_left_early(tmp_path):
 
 characters = st.characters(blacklist_categories=["Cs"], blacklist_characters="\0")
 texts = st.text(characters, max_size=20) | st.text(" \t\r\n,|\"'\\é\ufeff\u2028", max_size=8)
-names = st.text(characters, min_size=1, max_size=6)
-plain_names = st.text("ab,;\"'é\ufeff\u3000", min_size=1, max_size=4)  # every format holds these
+names = st.text(characters, min_size=1, max_size=6).map(str.strip).filter(bool)
+plain_names = st.text("ab,;\"'é\ufeff", min_size=1, max_size=4)  # every format holds these
 
 
 def tables(texts, names):
@@ -481,7 +525,7 @@ def test_round_trip_parquet(rows, scratch):
 def test_round_trip_delimited(rows, data, scratch):
     rows = [(text, list(dict.fromkeys(names))) for text, names in rows]
     format = data.draw(st.sampled_from(["csv", "tsv"]))
-    round_trip(rows, scratch / f"t.{format}", format)
+    round_trip(rows, scratch / f"t.{format}", format, label_separator="|")
 
 
 @given(rows=tables(st.text(" \t\v\f\xa0\u2028ab_é", max_size=12), plain_names))
@@ -490,7 +534,7 @@ def test_round_trip_fasttext(rows, scratch):
     round_trip(rows, scratch / "t.ft", "fasttext")
 
 
-@given(rows=tables(texts, names), separator=st.sampled_from(["|", "||", ", ", "aa", None]))
+@given(rows=tables(texts, names), separator=st.sampled_from(["|", "||", ", ", "aa", "json", None]))
 @settings(deadline=None)
 def test_what_can_be_written_can_be_read(rows, separator, scratch):
     """Whatever the strings are, a table is written faithfully or not at all."""
@@ -544,7 +588,7 @@ UNWRITABLE = {
         "tsv",
         [("t", []), ("u", ["a|", "b"])],
         {"label_separator": "||"},
-        r"row 2: found the labels \['a\|', 'b'\]; expected .* another label_separator",
+        r"row 2: found the labels \['a\|', 'b'\]; expected .* another `label_separator`",
     ),
     "no separator": (
         "csv",
@@ -560,6 +604,7 @@ UNWRITABLE = {
     "NUL": ("jsonl", [("t", []), ("\0", [])], {}, "row 2: found a NUL"),
     "surrogate": ("parquet", [("t", ["\ud800"])], {}, r"row 1: found half .*ud800"),
     "empty label": ("jsonl", [("t", [""])], {}, "row 1: found an empty label"),
+    "blank": ("jsonl", [("t", ["a "])], {}, "row 1: found blanks around the label 'a '"),
     "nothing": ("jsonl", [], {}, "found no rows to write"),
 }
 

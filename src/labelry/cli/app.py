@@ -25,7 +25,7 @@ from labelry.cli import (
 )
 from labelry.cli.options import CheckedCommand, say
 from labelry.cli.streams import check_output_open
-from labelry.cli.system_flags import SystemCommand, flag_of
+from labelry.cli.system_flags import SystemCommand, as_flags, flag_of
 from labelry.errors import DataError, LabelryError, MemoryBudgetError, ModelError, ParameterError
 
 # What Python and the system's linker say where a limit of the process is reached.
@@ -104,7 +104,7 @@ def run() -> None:
     except ParameterError as error:
         _fail(f"{flag_of(error.parameter)} {error.problem}", 2)
     except (DataError, ModelError, ValueError) as error:
-        _fail(str(error), 2)
+        _fail(as_flags(str(error)), 2)
     except MemoryError as error:
         more = "" if isinstance(error, LabelryError) else _MORE_MEMORY
         _fail(f"{str(error) or 'out of memory'}{more}", 1)

@@ -16,7 +16,7 @@ from labelry.cli import options
 from labelry.cli.options import kept_if_interrupted, print_json, print_table, progress_shown, say
 from labelry.cli.reading import Reading, reads_data
 from labelry.cli.system_flags import TAGGER, parameters_of_system, typed
-from labelry.errors import LabelryError
+from labelry.errors import LabelryError, did_you_mean
 
 _TABLE_WIDTH = 120  # characters that the columns need
 
@@ -105,7 +105,8 @@ Contender(name='knn:normalize=false', flags=['--system', 'knn', '--no-normalize'
         system, *pairs = name.split(":")
         if system not in (*SYSTEMS, *qualities):
             known = ", ".join((*qualities, *SYSTEMS))
-            raise typer.BadParameter(f"unknown system {system!r}; there are: {known}")
+            near = did_you_mean(system, (*qualities, *SYSTEMS))
+            raise typer.BadParameter(f"unknown system {system!r}; there are: {known}{near}")
         flags = ["--quality" if system in qualities else "--system", system]
         for pair in pairs:
             key, equals, value = pair.partition("=")

@@ -129,7 +129,7 @@ def convert(
                     dataset,
                     target,
                     to,
-                    label_separator=reading.label_separator or "|",
+                    label_separator=reading.separator("|"),
                     force=force,
                     n_jobs=reading.jobs,
                 )

@@ -84,7 +84,7 @@ def progress_shown(quiet: bool) -> Iterator[None]:
         yield
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Visible("%(message)s"))
+    handler.setFormatter(_Spoken("%(message)s"))
     log = logging.getLogger("labelry")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -99,11 +99,13 @@ def progress_shown(quiet: bool) -> Iterator[None]:
         log.removeHandler(handler)
 
 
-class _Visible(logging.Formatter):
-    """Log lines whose names show their control characters."""
+class _Spoken(logging.Formatter):
+    """Log lines in the words of the command line; names show their control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record))
+        from labelry.cli.system_flags import as_flags
+
+        return visible(as_flags(super().format(record)))
 
 
 class _Stream:

@@ -31,6 +31,13 @@ _BLOCK_ROWS = 2_000  # rows that are labelled at a time; not tuned
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?)\s*(?:([KMGT])(i?B)?|B)?\s*", re.IGNORECASE)
 
 
+_SEPARATORS = {"none": None, "tab": "\t", "\\t": "\t"}  # as they are typed
+
+
+def _each(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def as_bytes(text: str) -> int:
     """Return the bytes of a number, or of a text such as "64MB", "512MiB" or "4G" (which is 4GiB).
 
@@ -73,10 +80,27 @@ class Reading:
     """How to read a dataset; each field is an option of the command line."""
 
     input_format: Annotated[str | None, _option("--input-format", "--format", **_FORMAT)] = None
-    text_column: Annotated[str | None, _option(help="Column or key that holds the text.")] = None
-    label_column: Annotated[str | None, _option(help="Column or key that holds the labels.")] = None
+    text_column: Annotated[
+        list[str] | None,
+        _option(
+            help="Column or key that holds the text; may be repeated, then they are joined.",
+            show_default="as in training, or the usual names",
+        ),
+    ] = None
+    label_column: Annotated[
+        str | None,
+        _option(
+            help="Column or key that holds the labels.",
+            show_default="as in training, or a usual name",
+        ),
+    ] = None
     label_separator: Annotated[
-        str | None, _option(help="Separator of labels in a CSV or TSV cell.", show_default="|")
+        str | None,
+        _option(
+            help="What stands between the labels of a cell, such as ';'. tab: a tab. json: a cell "
+            "is a JSON list. none: a cell is one label.",
+            show_default="as in training, or found",
+        ),
     ] = None
     label_names: Annotated[
         Path | None,
@@ -91,7 +115,8 @@ class Reading:
             word
             for field in fields(self)
             if field.name != "jobs" and given[field.name] != field.default
-            for word in typed(field.name, given[field.name])
+            for value in _each(given[field.name])
+            for word in typed(field.name, value)
         ]
 
     @property
@@ -99,7 +124,12 @@ class Reading:
         """Return the keyword arguments of a reader."""
         names = ("text_column", "label_column", "label_names")
         found = {name: getattr(self, name) for name in names} | {"n_jobs": self.jobs}
-        return found | {"label_separator": self.label_separator or "auto"}
+        return found | {"label_separator": self.separator("auto")}
+
+    def separator(self, default: str | None) -> str | None:
+        """Return what separates labels, as it is given in Python; the default if it is not said."""
+        said = self.label_separator
+        return default if said is None else _SEPARATORS.get(said, said)
 
     @staticmethod
     def _for(model: LabelRanker | None) -> dict[str, Any]:

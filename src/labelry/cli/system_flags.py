@@ -28,6 +28,10 @@ TAGGER = "tagger"  # the system that is trained when none is named
 PANEL = "Parameters of"  # the panel of these flags in the help begins with these words
 
 _OPTIONS = {"random_state": "--seed", "n_jobs": "--jobs"}  # parameters that every command has
+# Parameters of readers and writers in a message: in backticks, as "the option x", or as they are.
+_OF_PYTHON = re.compile(
+    r"`(\w+)`|\bthe option (\w+)|\b((?:text|label|group)_column|label_separator|label_names)\b"
+)
 _SYSTEM = "labelry.system"  # keys in the context of the command
 _GIVEN = "labelry.parameters"
 # How the help and a message write what can be typed; a list is edges, read from a file.
@@ -110,6 +114,15 @@ def flag_of(parameter: str) -> str:
     ('--embedding-dim', '--seed')
     """
     return _OPTIONS.get(parameter, "--" + parameter.replace("_", "-"))
+
+
+def as_flags(message: str) -> str:
+    """Return a message with flags in place of the names of parameters.
+
+    >>> as_flags("name it with `text_column`, or the option force")
+    'name it with --text-column, or --force'
+    """
+    return _OF_PYTHON.sub(lambda found: flag_of(found[1] or found[2] or found[3]), message)
 
 
 def typed(name: str, value: object) -> list[str]:

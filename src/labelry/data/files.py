@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -26,17 +26,12 @@ from labelry.data.formats import (
 )
 from labelry.data.labels import indicator
 from labelry.data.npz import read_npz, write_npz
+from labelry.data.separators import AUTO
 from labelry.data.shards import open_shards
 from labelry.data.sparse_text import read_sparse_text, read_sparse_text_blocks, write_sparse_text
 from labelry.data.streams import open_output
-from labelry.data.tables import (
-    BLOCK_ROWS,
-    TABLE_FORMATS,
-    Texts,
-    read_lines,
-    read_table_blocks,
-    write_table,
-)
+from labelry.data.table_writer import write_table
+from labelry.data.tables import BLOCK_ROWS, TABLE_FORMATS, Texts, read_lines, read_table_blocks
 from labelry.errors import DataError
 from labelry.memory import watch
 from labelry.storage.about import Source
@@ -46,9 +41,9 @@ def read(
     path: str | Path,
     format: str | None = None,
     *,
-    text_column: str | None = None,
+    text_column: str | Sequence[str] | None = None,
     label_column: str | None = None,
-    label_separator: str | None = "auto",
+    label_separator: str | None = AUTO,
     label_names: str | Path | None = None,
     like: Source | None = None,
     zero_based: bool | None = None,
@@ -95,9 +90,9 @@ def read_blocks(
     format: str | None = None,
     *,
     block_rows: int = BLOCK_ROWS,
-    text_column: str | None = None,
+    text_column: str | Sequence[str] | None = None,
     label_column: str | None = None,
-    label_separator: str | None = "auto",
+    label_separator: str | None = AUTO,
     label_names: str | Path | None = None,
     like: Source | None = None,
     zero_based: bool | None = None,
@@ -131,7 +126,11 @@ def read_blocks(
 
 
 def read_groups(
-    path: str | Path, column: str, format: str | None = None, *, text_column: str | None = None
+    path: str | Path,
+    column: str,
+    format: str | None = None,
+    *,
+    text_column: str | Sequence[str] | None = None,
 ) -> NDArray[np.int32]:
     """The number of the group of each row: rows with the same value of a column, key or cell.
 
@@ -153,10 +152,10 @@ def read_groups(
     for values in chain.from_iterable(block.labels for block in blocks):
         if len(values) > 1:
             found = f"{shown(values)} in row {len(groups) + 1}"
-            raise bad(found, "one value of group_column", path)
+            raise bad(found, "one value of `group_column`", path)
         groups.append(known.setdefault(values[0], len(known)) if values else -1 - len(groups))
     if not known:
-        raise bad(f"no row with a value of {column!r}", "groups, as group_column", path)
+        raise bad(f"no row with a value of {column!r}", "groups, as `group_column`", path)
     return np.array(groups, dtype=np.int32)
 
 

@@ -6,10 +6,12 @@ import codecs
 import re
 from pathlib import Path
 
-from labelry.data.cells import LABEL_COLUMNS, TEXT_COLUMNS, shown
+from labelry.data.cells import bad, shown
+from labelry.data.columns import has_usual_name, is_usual_text
+from labelry.data.delimiters import find_delimiter, split_line
 from labelry.data.shards import is_shards
 from labelry.data.streams import last_suffix, read_head
-from labelry.data.tables import DELIMITERS, LABEL_WORD, TABLE_FORMATS
+from labelry.data.tables import DELIMITERS, LABEL_WORD, TABLE_FORMATS, TO_UTF8
 from labelry.errors import DataError
 
 FEATURE_FORMATS = ("xc", "svmlight", "npz")
@@ -28,6 +30,7 @@ _SUFFIXES_OF = {
 }
 SUFFIXES = {suffix: format for format, found in _SUFFIXES_OF.items() for suffix in found}
 
+_EXCEL = re.compile(rb"\[Content_Types\]\.xml|xl/|\A\xd0\xcf")  # within .xlsx; all of .xls
 _HEAD_BYTES = 1 << 14
 _XC_HEADER = re.compile(r"\d+[ \t]+\d+[ \t]+\d+")
 _PAIR = re.compile(r"[-+]?\d+:\S*")  # loose: what is wrong with it is for the reader to say
@@ -45,6 +48,11 @@ def recognise(path: str | Path, *, labelled: bool = True) -> str:
     if is_shards(path):
         return SHARDS
     head = read_head(path, _HEAD_BYTES)
+    if head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")) and _EXCEL.search(head):
+        remedy = "a text format: in Excel, save the sheet as CSV UTF-8"
+        raise bad("an Excel workbook", remedy, path)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise bad("UTF-16 text", f"UTF-8: {TO_UTF8}", path)
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return "npz"
     if head.startswith(b"PAR1"):
@@ -58,7 +66,7 @@ def recognise(path: str | Path, *, labelled: bool = True) -> str:
     others = suffix not in (None, "xc", "fasttext") or _JSON_LIST.match(text)
     if format is None and lines and not labelled and not others:
         # A table of one column has no separator: a header alone tells.
-        format = "csv" if lines[0].strip() in TEXT_COLUMNS else "fasttext"
+        format = "csv" if is_usual_text(lines[0]) else "fasttext"
     if format is None:
         found = f"{shown(head[:40])} at the start" if head else "an empty file"
         raise DataError(
@@ -85,7 +93,7 @@ def _text_format(lines: list[str], suffix: str | None) -> str | None:
         return "svmlight"
     if suffix == "fasttext" or any(LABEL_WORD.search(line) for line in lines):
         return "fasttext"
-    return _delimited_format(first, suffix)
+    return _delimited_format(lines, suffix)
 
 
 def _looks_sparse(lines: list[str]) -> bool:
@@ -97,11 +105,13 @@ def _looks_sparse(lines: list[str]) -> bool:
     return pairs > 0 and pairs + numbers >= 0.8 * len(words)
 
 
-def _delimited_format(header: str, suffix: str | None) -> str | None:
-    if suffix in DELIMITERS and DELIMITERS[suffix] in header:
+def _delimited_format(lines: list[str], suffix: str | None) -> str | None:
+    before, delimiter = find_delimiter(lines)
+    if before:  # only a table has such a line
+        return "csv"
+    columns = split_line(lines[0], delimiter)
+    if suffix in DELIMITERS and DELIMITERS[suffix] in lines[0]:
         return suffix
-    for format, delimiter in (("tsv", "\t"), ("csv", ",")):
-        columns = [column.strip('"') for column in header.split(delimiter)]
-        if len(columns) > 1 and not {*TEXT_COLUMNS, *LABEL_COLUMNS}.isdisjoint(columns):
-            return format
+    if len(columns) > 1 and has_usual_name(columns):
+        return "tsv" if delimiter == "\t" else "csv"
     return suffix if suffix in DELIMITERS else None

@@ -7,32 +7,33 @@ fit in memory is refused by the sizes that the file says it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from labelry import memory
-from labelry.data.cells import Column, as_names, as_text, bad
+from labelry.data.cells import bad
 from labelry.data.streams import seekable_input
 from labelry.errors import DataError, MissingExtraError
 
 _ROWS = 4_096  # read or written together
 
 
-def read_parquet(path: str | Path, text: Column, labels: Column) -> Iterator[tuple[str, list[str]]]:
-    """Yield text and labels of each row."""
+def read_parquet(
+    path: str | Path, choose: Callable[[list[str], int | None], Sequence[str]]
+) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Yield the number of each row, and its values of the columns that are chosen."""
     pyarrow, _ = _pyarrow()
     number = 0
     # Parquet is read from its end.
     with seekable_input(path, "Parquet has its own compression: unpack it first") as stream:
         try:
-            for batch in _batches(stream, path, [c for c in (text, labels) if c.wanted]):
-                values = [_python_values(column, path, number) for column in batch]
-                for text_value, *label_value in zip(*values, strict=True):
+            for batch in _batches(stream, path, choose):
+                columns = [_python_values(column, path, number) for column in batch]
+                for values in zip(*columns, strict=True):
                     number += 1
-                    names = as_names(label_value[0], path, number) if label_value else []
-                    yield as_text(text_value, path, number), names
+                    yield number, values
         except (pyarrow.ArrowException, OSError, RuntimeError, UnicodeDecodeError) as error:
             message = f"found damaged Parquet data ({error}); expected a whole Parquet file"
             raise DataError(message, path=path) from error
@@ -53,12 +54,14 @@ def write_parquet(
             writer.write_table(pyarrow.table(columns, schema=schema))
 
 
-def _batches(stream: IO[bytes], path: str | Path, wanted: list[Column]) -> Iterator[list[Any]]:
+def _batches(
+    stream: IO[bytes], path: str | Path, choose: Callable[[list[str], int | None], Sequence[str]]
+) -> Iterator[list[Any]]:
     """Yield the wanted columns of a few rows at a time."""
     parquet = _pyarrow()[1]
     file = parquet.ParquetFile(stream)
     header, schema = file.schema_arrow.names, file.schema
-    used = [header[column.position(header, path, None)] for column in wanted]
+    used = list(choose(header, None))
     leaves = [
         (i, schema.column(i).path)
         for i in range(len(schema))

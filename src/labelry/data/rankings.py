@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelry.checks import check_one_of
-from labelry.data.tables import csv_cell
+from labelry.data.table_writer import csv_cell
 
 _NOTE = ', "note": "no known word"'
 RankingFormat = Literal["jsonl", "csv", "xc"]

@@ -1,8 +1,9 @@
 """Texts with labels: JSONL, CSV, TSV, Parquet and fastText lines.
 
-Each format is read a block of rows at a time and knows nothing of the others; what they share
-is what a text, a label and a column may be. Nothing is repaired: whatever cannot be taken
-exactly as it stands is a DataError.
+Each format is read a row at a time and knows nothing of the others; what they share is what a
+text, a label and a column may be. What was not said is found in the first rows: the columns
+(`labelry.data.columns`) and what separates labels (`labelry.data.separators`). Blanks around labels
+go; nothing else is repaired: whatever cannot be taken as it stands is a DataError.
 """
 
 from __future__ import annotations
@@ -10,50 +11,46 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import logging
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple, TypeVar
 
 from labelry.checks import check_one_of
-from labelry.data.cells import (
-    FIT_NAMES,
-    FIT_TEXT,
-    LABEL_COLUMNS,
-    TEXT_COLUMNS,
-    Column,
-    as_names,
-    as_text,
-    bad,
-    flaw_of_names,
-    flaw_of_text,
-    shown,
-)
-from labelry.data.dataset import Dataset
-from labelry.data.parquet import read_parquet, write_parquet
-from labelry.data.streams import open_input, open_output, read_line
+from labelry.data.cells import FIT_NAMES, as_names, as_text, bad, flaw_of_names, shown
+from labelry.data.columns import Wanted
+from labelry.data.delimiters import find_delimiter
+from labelry.data.parquet import read_parquet
+from labelry.data.separators import AUTO, find_separator, separator_words, split_cell
+from labelry.data.streams import open_input, read_line
 from labelry.errors import DataError
 from labelry.storage.about import Source
 
+log = logging.getLogger("labelry")
+
 TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext")
-DELIMITERS = {"csv": ",", "tsv": "\t"}
+DELIMITERS = {"csv": ",", "tsv": "\t"}  # as they are written
 BLOCK_ROWS = 10_000
 
+_AHEAD = 2_000  # rows that columns and separators are found in; not tuned
 # One cell of a CSV; an unclosed quote is noticed after this many characters, not at the end
 # of a file that does not fit in memory.
 _MAX_CELL = 1 << 24
 
-_PREFIX = "__label__"
-_SPACE = " \t\v\f\r\n"  # what separates words in fastText; other Unicode spaces do not
-LABEL_WORD = re.compile(rf"(?<![^{_SPACE}]){_PREFIX}([^{_SPACE}]*)(?:[{_SPACE}]|$)")
+TO_UTF8 = "save the file as UTF-8 (in Excel: CSV UTF-8), or convert it with iconv"
 
-_encode_json = json.JSONEncoder(ensure_ascii=False).encode
+LABEL_PREFIX = "__label__"
+SPACE = " \t\v\f\r\n"  # what separates words in fastText; other Unicode spaces do not
+LABEL_WORD = re.compile(rf"(?<![^{SPACE}]){LABEL_PREFIX}([^{SPACE}]*)(?:[{SPACE}]|$)")
 
-Row = tuple[str, list[str]]  # text and labels
+T = TypeVar("T")
+Cells = tuple[int, Sequence[Any]]  # the line of a row, and its values of the chosen columns
+# From a header, and its line, to the columns to read.
+Choose = Callable[[Sequence[str], int | None], tuple[str, ...]]
 
 
 class Texts(NamedTuple):
@@ -68,9 +65,9 @@ def read_table_blocks(
     path: str | Path,
     format: str,
     *,
-    text_column: str | None = None,
+    text_column: str | Sequence[str] | None = None,
     label_column: str | None = None,
-    label_separator: str | None = "auto",
+    label_separator: str | None = AUTO,
     label_role: str = "label",
     like: Source | None = None,
     block_rows: int = BLOCK_ROWS,
@@ -82,103 +79,148 @@ def read_table_blocks(
     format
         JSONL and Parquet hold a label or a list of labels, str or int, a row; null, and in
         JSONL a missing key, is a row without labels. CSV and TSV have a header line, quotes as
-        in RFC 4180, and all labels of a row in one cell. fastText has ``__label__name`` words
-        anywhere in the line; the rest of the line is the text. Blank lines are no rows, except
-        in fastText.
+        in RFC 4180, and all labels of a row in one cell; CSV may be separated by commas, semicolons
+        or tabs. fastText has ``__label__name`` words anywhere in the line; the rest of the line is
+        the text. Blank lines are no rows, except in fastText.
     text_column
-        By default the first of "text", "content", "body", "description", "title" there is.
+        Column of the text, or several, which are joined by line breaks. By default the usual names
+        are looked for: a title, and a text, content, body, description, ...
     label_column
-        By default the first of "labels", "tags", "label", "categories", "category" there is.
-        The empty string reads texts without labels.
+        By default the first of labels, tags, label, categories, ... there is. The empty string
+        reads texts without labels.
     label_separator
-        Stands between the labels in a cell of CSV or TSV: "|" if it is "auto". None: a cell is one
-        label.
+        Stands between the labels of a cell. None: a cell is one label. "json": a cell is a list of
+        labels in brackets. "auto": found in the first rows.
     label_role : str
         What errors call the column of the labels.
     like : Source, optional
-        Another file for the same model: its columns come before the usual ones, and its separator
-        is that of "auto".
+        Another file for the same model, which says what is not said here.
 
-    A DataError names the file, the line (Parquet: the row), what was found, what was expected.
+    What was found is told to the log. A DataError names the file, the line (Parquet: the row), what
+    was found, what was expected.
     """
     if block_rows < 1:
         raise ValueError(f"block_rows must be at least 1; got {block_rows}")
-    _check_columns(format, text_column, label_column, label_separator)
-    like = like or Source()
-    of_labels = filter(None, [like.label_column])
-    text = Column("text", text_column, (*like.text_columns, *TEXT_COLUMNS), label_column)
-    labels = Column(label_role, label_column, (*of_labels, *LABEL_COLUMNS), text_column)
-    if label_separator == "auto":
-        label_separator = like.label_separator if like.format in DELIMITERS else "|"
-    if format == "jsonl":
-        rows = _jsonl_rows(path, text, labels)
-    elif format == "parquet":
-        rows = read_parquet(path, text, labels)
-    elif format == "fasttext":
-        rows = _fasttext_rows(path)
-    else:
-        rows = _csv_rows(path, DELIMITERS[format], text, labels, label_separator)
-    separator = label_separator if format in DELIMITERS else None
-
-    def source() -> Source:
-        columns = () if text.taken is None else (text.taken,)
-        return Source(Path(path).name, None, format, columns, labels.taken, separator)
-
-    return _blocks(rows, path, block_rows, source)
+    texts = (text_column,) if isinstance(text_column, str) else tuple(text_column or ())
+    check_columns(format, texts, label_column, label_separator)
+    wanted = Wanted(texts, label_column, label_role, like)
+    return _Table(path, format, wanted, label_separator).blocks(block_rows)
 
 
-def write_table(
-    dataset: Dataset,
-    path: str | Path,
-    format: str,
-    *,
-    text_column: str = "text",
-    label_column: str = "labels",
-    label_separator: str | None = "|",
+def check_columns(
+    format: str, texts: tuple[str, ...], label_column: str | None, separator: str | None
 ) -> None:
-    """Write the texts and label names of a dataset; `read_table_blocks` gives them back.
-
-    Only the labels that rows have are written. What the format cannot hold (relevances other
-    than 1, a label with the separator in it, a line break in fastText) is a DataError, and
-    then nothing is written.
-    """
-    if label_column == "":
-        raise ValueError("label_column must not be empty")
-    _check_columns(format, text_column, label_column, label_separator)
-    delimiter, rows = DELIMITERS.get(format, ""), _checked_rows(dataset, path, format)
-    form: Callable[[int, str, list[str]], str]
-    if format == "jsonl":
-        form = partial(_jsonl_line, text_column, label_column)
-    elif format == "fasttext":
-        form = _fasttext_line
-    else:
-        form = partial(_csv_line, delimiter, label_separator)
-    with open_output(path) as stream:
-        if format == "parquet":
-            write_parquet(rows, stream, text_column, label_column)
-            return
-        if delimiter:
-            header = (csv_cell(name, delimiter) for name in (text_column, label_column))
-            stream.write(delimiter.join(header).encode() + b"\n")
-        for number, (text, names) in enumerate(rows, 1):
-            try:
-                line = form(number, text, names)
-            except DataError as error:
-                raise _of_row(number, error, path) from None
-            stream.write(line.encode())
-            stream.write(b"\n")
+    """Raise a ValueError if these cannot be the columns of a table."""
+    check_one_of("format", format, TABLE_FORMATS)
+    Wanted(texts, label_column).check()
+    if separator == "":
+        raise ValueError("label_separator must not be empty; None stands for one label per cell")
 
 
-def _blocks(
-    rows: Iterator[Row], path: str | Path, block_rows: int, source: Callable[[], Source]
-) -> Iterator[Texts]:
-    """Collect rows into blocks; at least one row must come."""
-    none_yet = True
-    while block := list(islice(rows, block_rows)):
-        none_yet = False
-        yield Texts([text for text, _ in block], [labels for _, labels in block], source())
-    if none_yet:
-        raise DataError("found no rows; expected at least one", path=path)
+class _Table:
+    """A file that is being read; what is found on the way is in `source`."""
+
+    def __init__(
+        self, path: str | Path, format: str, wanted: Wanted, separator: str | None
+    ) -> None:
+        self.path, self.wanted, self.separator = path, wanted, separator
+        self.finds_separator = separator == AUTO
+        like = wanted.like
+        if separator == AUTO and like and (like.label_separator or like.format in DELIMITERS):
+            self.separator = like.label_separator
+        self.source = Source(Path(path).name, format=format)
+
+    def blocks(self, block_rows: int) -> Iterator[Texts]:
+        """Collect rows into blocks; at least one row must come."""
+        fasttext = self.source.format == "fasttext"
+        rows = _fasttext_rows(self.path) if fasttext else self._rows()
+        none_yet = True
+        while block := list(islice(rows, block_rows)):
+            none_yet = False
+            yield Texts([text for text, _ in block], [names for _, names in block], self.source)
+        if none_yet:
+            raise DataError("found no rows; expected at least one", path=self.path)
+
+    def _rows(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the text and the labels of each row."""
+        head, records = read_ahead(self._records())
+        n_texts, labelled = len(self.source.text_columns), self.source.label_column is not None
+        self._look_at([values[n_texts] for _, values in head] if labelled else [])
+        del head
+
+        def split(cell: str) -> list[str]:
+            return split_cell(cell, self.separator)
+
+        for line, values in records:
+            text = self._joined(values[:n_texts], line)
+            yield text, as_names(values[n_texts], split, self.path, line) if labelled else []
+
+    def _records(self) -> Iterator[Cells]:
+        if self.source.format == "jsonl":
+            return _jsonl_cells(self.path, self._choose)
+        if self.source.format == "parquet":
+            return read_parquet(self.path, self._choose)
+        tabs, named = self.source.format == "tsv", (*self.wanted.text, self.wanted.label or "")
+        return _csv_cells(_csv_records(self.path, tabs, named), self.path, self._choose)
+
+    def _choose(self, header: Sequence[str], line: int | None) -> tuple[str, ...]:
+        """Return the columns to read: those of the text, and that of the labels if it is wanted."""
+        optional = self.source.format == "jsonl"  # a row without the key has no labels
+        texts, label = self.wanted.found_in(header, self.path, line, optional=optional)
+        self.source = replace(self.source, text_columns=texts, label_column=label)
+        return texts if label is None else (*texts, label)
+
+    def _look_at(self, labels: Sequence[Any]) -> None:
+        """Find what separates the labels of the first rows, and tell all that was found."""
+        cells = [value for value in labels if isinstance(value, str)]
+        if self.separator == AUTO:
+            self.separator = find_separator(cells)
+        if cells:
+            self.source = replace(self.source, label_separator=self.separator)
+        source, wanted = self.source, self.wanted
+        found = [f"text: {' + '.join(source.text_columns)}"]
+        guesses = [] if wanted.text else ["`text_column`"]
+        if source.label_column is not None:
+            how = f", {separator_words(self.separator)}" if cells else ""
+            found.append(f"{wanted.role}s: {source.label_column}{how}")
+            guesses += [] if wanted.label else ["`label_column`"]
+            guesses += ["`label_separator`"] if cells and self.finds_separator else []
+        elif wanted.label is None:
+            found.append(f"{wanted.role}s: none found")
+            guesses.append("`label_column`")
+        trained = wanted.like and wanted.like.text_columns
+        if trained and trained != source.text_columns:
+            found.append(f"the model was trained on {' + '.join(trained)}")
+        if guesses and source.text_columns:
+            log.info("%s (to change: %s)", "; ".join(found), ", ".join(guesses))
+
+    def _joined(self, values: Sequence[Any], line: int) -> str:
+        """Return the text of a row; of several columns, some may be empty or missing."""
+        parts = [as_text(value, self.path, line) for value in values if value is not None]
+        if not parts:
+            names = " or ".join(map(repr, self.source.text_columns))
+            raise bad("no text (it is null, or missing)", f"a string as {names}", self.path, line)
+        return "\n".join(part for part in parts if part)
+
+
+def read_ahead(items: Iterator[T], most: int = _AHEAD) -> tuple[list[T], Iterator[T]]:
+    """Return the first items, and an iterator of all; an error comes where it would have come."""
+    head: list[T] = []
+    error: DataError | None = None
+    try:
+        for item in islice(items, most):
+            head.append(item)  # those before an error are kept
+    except DataError as found:
+        error = found
+
+    def again(waiting: deque[T]) -> Iterator[T]:
+        while waiting:
+            yield waiting.popleft()
+        if error is not None:
+            raise error
+        yield from items
+
+    return head, again(deque(head))
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -188,6 +230,8 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             raw = read_line(stream, path, number)
             if not raw:
                 return
+            if number == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise bad("UTF-16 text", f"UTF-8: {TO_UTF8}", path)
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             if b"\0" in raw:
@@ -196,26 +240,23 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
                 line = raw.decode()
             except UnicodeDecodeError as error:
                 found = f"the byte 0x{raw[error.start]:02x} at byte {error.start} of the line"
-                raise bad(found, "UTF-8", path, number) from error
+                raise bad(found, f"UTF-8: {TO_UTF8}", path, number) from error
             yield number, line
-
-
-def _check_columns(
-    format: str, text_column: str | None, label_column: str | None, label_separator: str | None
-) -> None:
-    check_one_of("format", format, TABLE_FORMATS)
-    if text_column == "":
-        raise ValueError("text_column must not be empty")
-    if text_column is not None and text_column == label_column:
-        raise ValueError(f"text_column and label_column are both {text_column!r}; they must differ")
-    if label_separator == "":
-        raise ValueError("label_separator must not be empty; None stands for one label per cell")
 
 
 # Reading, a generator of rows for each format.
 
 
-def _jsonl_rows(path: str | Path, text: Column, labels: Column) -> Iterator[Row]:
+def _jsonl_cells(path: str | Path, choose: Choose) -> Iterator[Cells]:
+    head, records = read_ahead(_json_objects(path))
+    keys = list(dict.fromkeys(key for _, record in head for key in record))
+    names = choose(keys, head[0][0]) if head else ()
+    del head
+    for line, record in records:
+        yield line, [record.get(name) for name in names]
+
+
+def _json_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in read_lines(path):
         try:
             record = json.loads(line)
@@ -226,12 +267,7 @@ def _jsonl_rows(path: str | Path, text: Column, labels: Column) -> Iterator[Row]
             raise bad(found, "one JSON object a line", path, number) from error
         if type(record) is not dict:
             raise bad(shown(record), "a JSON object", path, number)
-        text_key = text.find(record, path, number)
-        if text_key is None:
-            raise text.missing(record, path, number)
-        label_key = labels.find(record, path, number)
-        value = None if label_key is None else record[label_key]
-        yield as_text(record[text_key], path, number), as_names(value, path, number)
+        yield number, record
 
 
 def _json_flaw(error: ValueError | RecursionError) -> str:
@@ -240,34 +276,34 @@ def _json_flaw(error: ValueError | RecursionError) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-def _csv_rows(
-    path: str | Path, delimiter: str, text: Column, labels: Column, separator: str | None
-) -> Iterator[Row]:
-    records = _csv_records(path, delimiter)
+def _csv_cells(
+    records: Iterator[tuple[int, list[str]]], path: str | Path, choose: Choose
+) -> Iterator[Cells]:
     line, header = next(records, (1, []))
     if not header:
         return
-    text_at = text.position(header, path, line)
-    label_at = labels.position(header, path, line) if labels.wanted else None
+    names = choose(header, line)
+    at = [header.index(name) for name in names]
     for line, cells in records:
         if len(cells) != len(header):
             raise bad(f"{len(cells)} fields", f"{len(header)}, as in the header", path, line)
-        names: list[str] = []
-        if label_at is not None and cells[label_at]:
-            cell = cells[label_at]
-            names = [cell] if separator is None else cell.split(separator)
-            if flaw := flaw_of_names(names):
-                raise bad(f"{flaw} ({shown(cell)})", FIT_NAMES, path, line)
-        yield cells[text_at], names
+        yield line, [cells[i] for i in at]
 
 
-def _csv_records(path: str | Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line of each record, and its cells."""
+def _csv_records(
+    path: str | Path, tabs: bool, named: Sequence[str]
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line of each record, and its cells; that of Excel left out."""
     # The limit is the process's own: it is only ever raised, so that long documents can be read.
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_CELL))
-    reader = csv.reader((line for _, line in read_lines(path)), delimiter=delimiter, strict=True)
+    head, lines = read_ahead(read_lines(path), 100)
+    n_before, delimiter = find_delimiter([line for _, line in head], named)
+    del head
+    lines = islice(lines, n_before, None)
+    delimiter = "\t" if tabs else delimiter
+    reader = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
     while True:
-        line = reader.line_num + 1
+        line = n_before + reader.line_num + 1
         try:
             cells = next(reader, None)
         except csv.Error as error:
@@ -279,7 +315,7 @@ def _csv_records(path: str | Path, delimiter: str) -> Iterator[tuple[int, list[s
             yield line, cells
 
 
-def _fasttext_rows(path: str | Path) -> Iterator[Row]:
+def _fasttext_rows(path: str | Path) -> Iterator[tuple[str, list[str]]]:
     for number, raw in read_lines(path):
         line = raw.removesuffix("\n").removesuffix("\r")
         labels = list(LABEL_WORD.finditer(line))
@@ -292,71 +328,3 @@ def _fasttext_rows(path: str | Path) -> Iterator[Row]:
         # Each label goes with the one space after it, or before it at the end of the line.
         text = LABEL_WORD.sub("", line)
         yield text[:-1] if labels[-1].end() == len(line) else text, names
-
-
-# Writing: rows, and for each format a function that makes a row a line.
-
-
-def _checked_rows(dataset: Dataset, path: str | Path, format: str) -> Iterator[Row]:
-    """Yield text and label names of each row, checked."""
-    if dataset.texts is None:
-        raise DataError(f"found a dataset without texts; expected texts for {format}", path=path)
-    if dataset.n_rows == 0:
-        raise DataError("found no rows to write; expected at least one", path=path)
-    Y, names = dataset.Y, dataset.label_names
-    if not np.all(Y.data == 1):
-        value = Y.data[np.flatnonzero(Y.data != 1)[0]]
-        expected = f"only 1, as {format} holds label names without values"
-        raise bad(f"the relevance {value} in Y", expected, path)
-    for i, text in enumerate(dataset.texts):
-        columns = Y.indices[Y.indptr[i] : Y.indptr[i + 1]].tolist()
-        labels = [str(j) if names is None else names[j] for j in columns]
-        if flaw := flaw_of_text(text):
-            raise _of_row(i + 1, bad(flaw, FIT_TEXT), path)
-        if flaw := flaw_of_names(labels):
-            raise _of_row(i + 1, bad(flaw, FIT_NAMES), path)
-        yield text, labels
-
-
-def _of_row(number: int, error: DataError, path: str | Path) -> DataError:
-    return DataError(f"row {number}: {error}", path=path)
-
-
-def _jsonl_line(text_column: str, label_column: str, _: int, text: str, names: list[str]) -> str:
-    return _encode_json({text_column: text, label_column: names})
-
-
-def _csv_line(delimiter: str, separator: str | None, _: int, text: str, names: list[str]) -> str:
-    if separator is None and len(names) > 1:
-        raise bad(f"{len(names)} labels", "one label a row, as label_separator is None")
-    cell = (separator or "").join(names)
-    if separator is not None and names and cell.split(separator) != names:
-        expected = f"labels without the separator {separator!r}; choose another label_separator"
-        raise bad(f"the labels {shown(names)}", expected)
-    return csv_cell(text, delimiter) + delimiter + csv_cell(cell, delimiter)
-
-
-def csv_cell(text: str, delimiter: str = ",") -> str:
-    """Give a cell as RFC 4180 has it: in quotes where it needs them."""
-    # csv.writer leaves a lone carriage return unquoted in some versions of Python.
-    if re.search(f'[{delimiter}"\r\n]', text):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
-def _fasttext_line(number: int, text: str, names: list[str]) -> str:
-    spaced = next((name for name in names if not set(_SPACE).isdisjoint(name)), None)
-    if spaced is not None:
-        expected = "labels without white space, which fastText cannot hold"
-        raise bad(f"the label {shown(spaced)}", expected)
-    if "\n" in text or "\r" in text:
-        expected = "texts of one line, as fastText cannot hold line breaks"
-        raise bad(f"a line break in the text {shown(text)}", expected)
-    if label := LABEL_WORD.search(text):
-        expected = f"texts without words that begin with {_PREFIX}"
-        raise bad(f"{shown(label[0])} in a text", expected)
-    line = " ".join([_PREFIX + name for name in names] + [text] * bool(text))
-    if number == 1 and line.startswith("\ufeff"):
-        expected = "another first character, as fastText cannot hold this one there"
-        raise bad("a byte-order mark at the start", expected)
-    return line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
-from labelry.errors import ModelError
+from labelry.errors import ModelError, did_you_mean
 from labelry.estimators.base import LabelRanker
 from labelry.storage import modelfile
 
@@ -49,7 +49,8 @@ def system_class(name: str) -> type[LabelRanker]:
     """
     homes = SYSTEMS | _TAGGER
     if name not in homes:
-        raise ValueError(f"unknown system {name!r}; there are: {', '.join(SYSTEMS)}")
+        near = did_you_mean(name, SYSTEMS)
+        raise ValueError(f"unknown system {name!r}; there are: {', '.join(SYSTEMS)}{near}")
     module, _, cls = homes[name].partition(":")
     return getattr(import_module(module), cls)
 

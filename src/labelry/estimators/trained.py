@@ -14,6 +14,7 @@ from labelry.arrays import I32, Ints
 from labelry.checks import StoredCheck
 from labelry.data.labels import label_counts
 from labelry.data.text import TextFeatures
+from labelry.errors import did_you_mean
 from labelry.linalg.matrices import Matrix
 from labelry.ranking.ranker import Ranker
 from labelry.storage.about import About
@@ -95,7 +96,9 @@ class Trained:
         found = np.flatnonzero(self.classes == label)
         if not len(found):
             n = len(self.classes)
-            raise ValueError(f"label must be one of the {n:,} labels of the model, got {label!r}")
+            near = did_you_mean(label, self.classes.tolist())
+            message = f"label must be one of the {n:,} labels of the model, got {label!r}{near}"
+            raise ValueError(message)
         return int(found[0])
 
     def grown(
