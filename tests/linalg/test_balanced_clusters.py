@@ -75,8 +75,7 @@ def test_lloyd_is_its_twin(sparse: bool, least: int, most: int) -> None:
     seeds = np.arange(60, 65)
     work = np.zeros((12, 16), dtype=np.float32)  # wider than needed
     work[:, :5] = V[seeds].T
-    found = np.empty(100, dtype=np.int32)
-    cluster._lloyd(rows, 50, 150, 5, least, most, work, found)
+    found = cluster._lloyd(rows, 50, 150, 5, least, most, work)
     np.testing.assert_array_equal(found, lloyd_twin(V[50:150], seeds - 50, least, most))
     assert not work.any()
 

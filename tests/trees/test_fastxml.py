@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -12,7 +10,6 @@ from scipy.sparse import csr_array, random_array
 from labelry.estimators.trees import FastXML
 from labelry.linalg.kernels import local_columns
 from labelry.metrics import ndcg_at_k
-from labelry.storage import modelfile
 from labelry.trees.fastxml import (
     choose_sides,
     grow_row_tree,
@@ -194,15 +191,6 @@ def test_threads_and_seed() -> None:
         assert_array_equal(a, b)
     assert_array_equal(one.predict_topk(X)[1], two.predict_topk(X)[1])
     assert (one.predict_topk(X)[1] != other.predict_topk(X)[1]).any()
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    X, Y = noisy()
-    model = FastXML(n_trees=3).fit(X, Y)
-    model.save(tmp_path / "model")
-    loaded = FastXML.from_file(modelfile.load(tmp_path / "model"))
-    for ours, theirs in zip(loaded.predict_topk(X), model.predict_topk(X), strict=True):
-        assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

@@ -47,22 +47,6 @@ def test_upper_nodes_learn_from_rows_that_won_below() -> None:
     assert_array_equal(model.predict(X), [0] * 30 + [2] * 10)
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (3, 5), (1, 1)])
-def test_odd_data(shape: tuple[int, int]) -> None:
-    for X in (np.zeros((shape[0], 2)), np.ones((shape[0], 2))):
-        model = FilterTree(beam_width=10).fit(X, csr_array(np.eye(*shape)))
-        labels, scores = model.predict_topk(X, k=10)
-        assert_array_equal(np.sort(labels, axis=1), np.tile(np.arange(shape[1]), (shape[0], 1)))
-        assert np.isfinite(scores).all()
-
-
-def test_threads_change_nothing() -> None:
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((120, 6)), rng.integers(0, 12, 120)
-    one, two = (FilterTree(n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2))
-    assert one.weights_.data.tobytes() == two.weights_.data.tobytes()
-
-
 def test_errors() -> None:
     with pytest.raises(ValueError, match=r"C must be positive, got 0"):
         FilterTree(C=0).fit(np.eye(2), [0, 1])

@@ -8,8 +8,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-import labelry
-from labelry.estimators import registry
 from labelry.estimators.baselines import OneVsRest
 from labelry.estimators.trees import LinearLabelTree
 from labelry.metrics import precision_at_k
@@ -207,17 +205,6 @@ def test_labels_of_the_same_words_are_similar(n_trees: int) -> None:
     assert model.label_vectors().shape == (40, 40)
     near = [model.similar_labels(label, 1)[0][0] for label in range(40)]
     assert np.mean(np.array(near) == np.arange(40) ^ 1) > 0.9
-
-
-def test_a_saved_model_predicts_the_same(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"{LinearLabelTree.__module__}:LinearLabelTree"
-    monkeypatch.setitem(registry.SYSTEMS, "linear-tree", name)
-    X, Y = documents(n=200)
-    model = LinearLabelTree(n_trees=2).fit(X, Y)
-    model.save(tmp_path / "model")
-    loaded = labelry.load(tmp_path / "model")
-    for ours, theirs in zip(loaded.topk_ids(X, 5), model.topk_ids(X, 5), strict=True):
-        assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,7 +12,6 @@ from sklearn.naive_bayes import MultinomialNB
 from labelry.errors import MemoryBudgetError
 from labelry.estimators.baselines import OneVsRest
 from labelry.estimators.trees import LPSR
-from labelry.storage import modelfile
 from labelry.trees.lpsr import choose_labels, naive_bayes, relaxed_precision
 
 
@@ -146,15 +143,6 @@ def test_threads_and_seed() -> None:
     assert_array_equal(one.leaf_labels_.toarray(), two.leaf_labels_.toarray())
     assert_array_equal(one.predict_topk(X)[0], two.predict_topk(X)[0])
     assert (one.predict_topk(X)[0] != other.predict_topk(X)[0]).any()
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    X, Y = noisy()
-    model = LPSR(max_leaf_size=40).fit(X, Y)
-    model.save(tmp_path / "model")
-    loaded = LPSR.from_file(modelfile.load(tmp_path / "model"))
-    for ours, theirs in zip(loaded.predict_topk(X), model.predict_topk(X), strict=True):
-        assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("base", ["linear", "naive-bayes"])

@@ -134,17 +134,10 @@ def cluster_sets(rows: Csr, n_columns: int, cuts: Cuts, part: I32, first: int, l
     for s in range(first, last):
         if n_parts[s] > 1:
             a, b, k = bounds[s], bounds[s + 1], n_parts[s]
-            found = np.zeros(b - a, dtype=np.int32)
             _seeds(rows, a, b, k, chance[s], trials, C)
-            _lloyd(rows, a, b, k, least[s], most[s], C, found)
-            _copy(found, part[a:b])
-
-
-@njit(nogil=True, cache=True)
-def _copy(source: I32, target: I32) -> None:
-    """Set ``target[:] = source``; numba takes seconds to compile the check of that assignment."""
-    for i in range(source.size):
-        target[i] = source[i]
+            found = _lloyd(rows, a, b, k, least[s], most[s], C)
+            for i in range(found.size):  # numba takes seconds to compile an assignment to a slice
+                part[a + i] = found[i]
 
 
 @njit(nogil=True, cache=True)
@@ -230,15 +223,15 @@ def _draw(weights: F32, chance: float) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _lloyd(rows: Csr, a: int, b: int, k: int, least: int, most: int, C: F32, found: I32) -> None:
-    """Find the part of each row from a to b, beginning with seeds in C; C is zero afterwards.
+def _lloyd(rows: Csr, a: int, b: int, k: int, least: int, most: int, C: F32) -> I32:
+    """Return the part of each row from a to b, beginning with seeds in C; C is zero afterwards.
 
     The objective is the sum over parts of |sum of its rows|, which is the sum of the cosines
     between each row and the centre of its part.
     """
     n, best = b - a, 0.0
     S, norm = np.empty((n, C.shape[1]), dtype=np.float32), np.ones(k, dtype=np.float32)
-    part = np.full(n, -1, dtype=np.int32)
+    part = found = np.full(n, -1, dtype=np.int32)
     for step in range(_MAX_STEPS):
         for i in range(n):
             _dots(rows, a + i, C, S, i)
@@ -247,14 +240,14 @@ def _lloyd(rows: Csr, a: int, b: int, k: int, least: int, most: int, C: F32, fou
             objective = _norms(S, part, norm)
             if objective <= best * (1.0 + _GAIN):
                 break
-            best = objective
-            _copy(part, found)
+            best, found = objective, part.copy()
         assign(S, norm, least, most, part)
         if step == 0:
-            _copy(part, found)
+            found = part.copy()
         for i in range(n):
             _add(rows, a + i, C, part[i])
     _clear(rows, a, b, C)
+    return found
 
 
 @njit(nogil=True, cache=True)

@@ -10,7 +10,8 @@ Yu, Hsieh, Chang, Lin: Large linear classification when data cannot fit in memor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from labelry.linalg import dual_descent as descent
 from labelry.linalg.dual_descent import LaneProblem, MarginLoss, Sweeps
 from labelry.linalg.kernels import csr_parts
 from labelry.linalg.lanes import LANES, lane_zeros
-from labelry.linalg.matrices import consecutive_rows, stacked
+from labelry.linalg.matrices import consecutive_rows, stacked_pairs
 from labelry.linalg.matrix_file import MatrixFile
 from labelry.linalg.parallel import run
 
@@ -74,18 +75,11 @@ def train_by_blocks(
 
 def fixed_blocks(parts: Iterable[LabelledRows]) -> Iterator[LabelledRows]:
     """Yield consecutive rows, which come in parts of any size, in the blocks of `block_bounds`."""
-    pieces: list[LabelledRows] = []
-    last = 0
-    for number, X, T in _pieces(parts):
-        if pieces and number > last:
-            yield _join_pieces(pieces)
-        pieces.append((X, T))
-        last = number
-    if pieces:
-        yield _join_pieces(pieces)
+    for _, pieces in groupby(_pieces(parts), key=itemgetter(0)):
+        yield stacked_pairs(rows for _, rows in pieces)
 
 
-def _pieces(parts: Iterable[LabelledRows]) -> Iterator[tuple[int, csr_array, csr_array]]:
+def _pieces(parts: Iterable[LabelledRows]) -> Iterator[tuple[int, LabelledRows]]:
     """Yield the number of a block and the rows of a part that are in it."""
     before = 0
     for X, T in parts:
@@ -93,15 +87,8 @@ def _pieces(parts: Iterable[LabelledRows]) -> Iterator[tuple[int, csr_array, csr
         for first, last in pairwise(bounds.tolist()):
             if first < last:
                 number = (before + int(X.indptr[first]) + first) // descent.BLOCK
-                yield number, consecutive_rows(X, first, last), consecutive_rows(T, first, last)
+                yield number, (consecutive_rows(X, first, last), consecutive_rows(T, first, last))
         before += X.nnz + X.shape[0]
-
-
-def _join_pieces(pieces: list[LabelledRows]) -> LabelledRows:
-    """Return the pieces stacked, and empty the list: their memory is needed."""
-    X, T = (stacked(list(side)) for side in zip(*pieces, strict=True))
-    pieces.clear()
-    return X, T
 
 
 def _train_groups(

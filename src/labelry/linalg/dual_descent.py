@@ -26,8 +26,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from labelry.arrays import F32, F64, I8, I32, I64, Ints
-from labelry.linalg.lanes import LANES, add_scaled
-from labelry.linalg.prefetch import LINE, prefetch
+from labelry.linalg.lanes import LANES, LINE, add_scaled, prefetch
 
 MarginLoss = Literal["squared_hinge", "logistic"]
 Alpha: TypeAlias = NDArray[Any]  # dual variables: float32 with the hinge, otherwise float64
@@ -62,15 +61,9 @@ def block_bounds(indptr: Ints, before: int, block: int) -> I64:
     [0, 2, 3]
     """
     n = indptr.size - 1
-    bounds = np.zeros(n + 2, dtype=np.int64)
-    n_blocks, last = 1, before // block
-    for i in range(1, n):
-        number = (before + indptr[i] + i) // block
-        if number > last:
-            bounds[n_blocks] = i
-            n_blocks, last = n_blocks + 1, number
-    bounds[n_blocks] = n
-    return bounds[: n_blocks + 1].copy()
+    number = (before + indptr[:-1] + np.arange(n)) // block  # of the block of each row
+    first = 1 + np.flatnonzero(number[1:] != number[:-1])
+    return np.concatenate((np.zeros(1, np.int64), first, np.full(1, n)))
 
 
 class LaneProblem(NamedTuple):
@@ -107,8 +100,7 @@ class Sweeps(NamedTuple):
 @njit(nogil=True, cache=True)
 def new_sweeps(sizes: I64, max_sweeps: int, seed: int, rounds: int) -> Sweeps:
     """Return the state before the first visit; with `NO_END` rounds it goes on to the optimum."""
-    counts = np.zeros(4, dtype=np.int64)
-    counts[_ROUNDS_LEFT], counts[_MOST] = rounds, sizes.sum() * max_sweeps
+    counts = np.array([rounds, 0, sizes.sum() * max_sweeps, 0])  # at the places above
     state = np.full(1, seed * 2 + 1, dtype=np.uint64)
     return Sweeps(sizes, sizes.copy(), counts, state)
 

@@ -14,7 +14,7 @@ from numba import njit
 from scipy.sparse import csr_array
 
 from labelry.arrays import F32, F64, I32, Bools, Ints
-from labelry.linalg.prefetch import AHEAD, LINE, prefetch
+from labelry.linalg.lanes import AHEAD, LINE, prefetch
 
 # Sums may be reordered, so that loops become vector instructions; NaN and infinity stay exact.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -188,7 +188,11 @@ def topk_rows(S: F32, labels: Ints, scores: F32, row0: int, row1: int) -> None:
             for j in range(start, end):
                 v = s[j]
                 if v > best[k - 1]:
-                    keep_best(best, ids, v, j)
+                    t = k - 1  # numbers ascend: fewer comparisons than `keep_best` needs
+                    while t > 0 and v > best[t - 1]:
+                        best[t], ids[t] = best[t - 1], ids[t - 1]
+                        t -= 1
+                    best[t], ids[t] = v, j
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

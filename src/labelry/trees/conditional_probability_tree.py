@@ -17,7 +17,7 @@ from labelry.linalg.kernels import Csr
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.rows import Rows, in_memory
 from labelry.parameters import Between, param, settings
-from labelry.trees.node_predictors import BinaryTreeSettings, NodePredictors, scaled
+from labelry.trees.node_predictors import BinaryTreeSettings, NodePredictors, loss_weight, scaled
 from labelry.trees.structure import Tree
 from labelry.trees.train import train_independent
 from labelry.trees.weights import as_csr
@@ -39,13 +39,7 @@ class ConditionalProbabilityTreeSettings(BinaryTreeSettings):
         "more.",
         tune=Between(0.1, 1.0),
     )
-    C: float = param(
-        default=10.0,
-        above=0,
-        help="Weight of the losses against the regulariser. Larger fits the training rows more "
-        "closely.",
-        tune=Between(1.0, 100.0, log=True),
-    )
+    C: float = loss_weight(10.0, 1.0, 100.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +58,8 @@ def fit_conditional_probability_tree(
     X, Y = in_memory(rows, "conditional-probability-tree")
     X = scaled(X, settings.normalize)
     tree = grow_label_tree(X, Y, settings.balance, rng)
-    options = {"loss": "logistic", "C": settings.C, "n_jobs": rows.n_jobs}
-    weights = train_independent(X, Y, tree, rng=rng, **options)
+    how = {"loss": "logistic", "C": settings.C, "n_jobs": rows.n_jobs}
+    weights = train_independent(X, Y, tree, rng=rng, **how)
     fixed = (rows.n_features, settings.beam_width, settings.normalize)
     return ConditionalProbabilities(tree, weights, *fixed)
 
@@ -81,11 +75,10 @@ def grow_label_tree(X: Matrix, Y: csr_array, balance: float, rng: Rng) -> Tree:
     row = np.repeat(np.arange(Y.shape[0], dtype=np.int32), np.diff(Y.indptr))
     order = rng.permutation(len(row))
     unseen = np.setdiff1d(np.arange(n_labels), Y.indices).astype(np.int32)
-    rows = np.concatenate([row[order], np.full(len(unseen), -1, dtype=np.int32)])
-    labels = np.concatenate([Y.indices[order].astype(np.int32), unseen])
+    rows = np.append(row[order], np.full(len(unseen), -1, dtype=np.int32))
+    labels = np.append(Y.indices[order].astype(np.int32), unseen)
     children = np.full((2 * n_labels - 1, 2), -1, dtype=np.int32)
-    parent = np.full(len(children), -1, dtype=np.int32)
-    label = np.full(len(children), -1, dtype=np.int32)
+    parent, label = (np.full(len(children), -1, dtype=np.int32) for _ in range(2))
     table = np.zeros(1 << _TABLE_BITS, dtype=np.float32)
     _grow_nodes(as_csr(X), rows, labels, balance, table, children, parent, label)
     return Tree.from_parents(parent, label, n_labels)

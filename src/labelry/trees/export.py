@@ -161,12 +161,11 @@ def _n_shown(tree: Tree, max_depth: int | None) -> int:
 
 def _depth_first(tree: Tree, n: int) -> list[int]:
     """Return the first n nodes, each followed by those below it."""
-    first = tree.first_child.tolist()
+    first = tree.first_child.clip(max=n).tolist()
     order, stack = [], [0]
     while stack:
-        s = stack.pop()
-        order.append(s)
-        stack += reversed(range(min(first[s], n), min(first[s + 1], n)))
+        order.append(stack.pop())
+        stack += reversed(range(*first[order[-1] : order[-1] + 2]))
     return order
 
 

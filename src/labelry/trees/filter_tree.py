@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 
 from labelry.arrays import I32, Rng
 from labelry.linalg.rows import Rows, in_memory
-from labelry.parameters import Between, param, settings
+from labelry.parameters import settings
 from labelry.trees.learn import random_tree
-from labelry.trees.node_predictors import BinaryTreeSettings, NodePredictors, scaled
+from labelry.trees.node_predictors import BinaryTreeSettings, NodePredictors, loss_weight, scaled
 from labelry.trees.structure import Tree
 from labelry.trees.train import NodeTrainer, reach
 
@@ -23,13 +23,7 @@ from labelry.trees.train import NodeTrainer, reach
 class FilterTreeSettings(BinaryTreeSettings):
     """How to train the rounds of a tournament of labels."""
 
-    C: float = param(
-        default=1.0,
-        above=0,
-        help="Weight of the losses against the regulariser. Larger fits the training rows more "
-        "closely.",
-        tune=Between(0.1, 30.0, log=True),
-    )
+    C: float = loss_weight(1.0, 0.1, 30.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +46,9 @@ def fit_filter_tree(rows: Rows, settings: FilterTreeSettings, rng: Rng) -> Tourn
     depth = tree.depth
     for level in range(int(depth.max()) - 1, -1, -1):
         nodes = np.flatnonzero((depth == level) & (tree.label < 0))
-        rounds = list(trainer.train(nodes, reach(tree, winning), rng))
-        places = tuple(np.concatenate([each[part] for each in rounds]) for part in (1, 2))
-        ones = np.ones(len(places[0]), dtype=np.float32)
-        won = csr_array((ones, places), shape=(Y.shape[0], len(depth)))
+        _, rows_of, won_by = zip(*trainer.train(nodes, reach(tree, winning), rng), strict=True)
+        row, node = np.concatenate(rows_of), np.concatenate(won_by)
+        won = csr_array((np.ones(len(row), np.float32), (row, node)), (Y.shape[0], len(depth)))
         winning = winners(winning, nodes_at(tree, level + 1), won)
     fixed = (rows.n_features, settings.beam_width, settings.normalize)
     return Tournament(tree, trainer.weights, *fixed)

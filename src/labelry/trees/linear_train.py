@@ -400,9 +400,8 @@ def train_children(
     alpha = np.empty((rows.size, LANES), dtype=start.dtype)
     signs = np.empty((rows.size, LANES), dtype=np.int8)
     W = lane_zeros(features.size + 1)
-    feature, child, weight = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
     bias: F32 = np.empty(children.size, dtype=np.float32)
-    n: Any = np.int64(0)  # numba compiles functions once more for a plain 0
+    found, n = [], 0
     for begin in range(0, children.size, LANES):
         group = children[begin : begin + LANES]
         alpha[:], W[:], signs[:] = start[0, 0], 0.0, -1
@@ -417,25 +416,15 @@ def train_children(
         W *= scale
         for lane in range(group.size):
             bias[begin + lane] = W[-1, lane]
-        found = large_weights(W, prune, features, group)
-        m = n + found[0].size
-        if m > feature.size:
-            more = max(2 * feature.size, m)
-            feature, child = _with_room(feature, n, more), _with_room(child, n, more)
-            weight = _with_room(weight, n, more)
-        for e in range(n, m):
-            feature[e], child[e], weight[e] = found[0][e - n], found[1][e - n], found[2][e - n]
-        n = m
-    return feature[:n].copy(), child[:n].copy(), weight[:n].copy(), bias
-
-
-@njit(nogil=True, cache=True)
-def _with_room(values: NDArray[Any], n: int, size: int) -> NDArray[Any]:
-    """Return the first n values, with room for `size`."""
-    more = np.empty(size, dtype=values.dtype)
-    for i in range(n):
-        more[i] = values[i]
-    return more
+        found.append(large_weights(W, prune, features, group))
+        n += found[-1][0].size
+    feature, child, weight = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
+    at = 0
+    for some_features, some_children, some_weights in found:
+        for e in range(some_features.size):
+            feature[at], child[at], weight[at] = some_features[e], some_children[e], some_weights[e]
+            at += 1
+    return feature, child, weight, bias
 
 
 @njit(nogil=True, cache=True)

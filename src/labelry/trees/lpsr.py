@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -148,9 +147,8 @@ def _label_lists(
 ) -> list[Ints]:
     """Return the labels of each node, chosen on the rows that reach it; none of inner nodes."""
     leaf = partition.leaves(X, rows.n_jobs).ravel()
-    order = np.argsort(leaf, kind="stable")
-    bounds = np.searchsorted(leaf[order], np.arange(len(partition.left) + 1))
-    parts = [order[a:b] for a, b in pairwise(bounds)]
+    sizes = np.bincount(leaf, minlength=len(partition.left))
+    parts = np.split(np.argsort(leaf, kind="stable"), np.cumsum(sizes)[:-1])
     most = settings.max_leaf_labels
     tasks = ((ranked[part], right[part], settings.top_k, most) for part in parts)
     # A leaf where the base is never right gets the labels that are most frequent in all rows.

@@ -35,6 +35,14 @@ class BinaryTreeSettings(Settings):
     normalize: bool = param(default=True, help="Scale each row of X to unit length first.")
 
 
+def loss_weight(default: float, least: float, most: float) -> Any:
+    """Return the declaration of C, which is tuned between `least` and `most`."""
+    text = (
+        "Weight of the losses against the regulariser. Larger fits the training rows more closely."
+    )
+    return param(default=default, above=0, help=text, tune=Between(least, most, log=True))
+
+
 class ColumnScaling(NamedTuple):
     """A shift and a factor for each column of dense rows: ``(x - shift) * scale``."""
 

@@ -9,8 +9,8 @@ from numba import njit
 
 from labelry.arrays import F32, I32, I64
 from labelry.linalg.kernels import Csr
+from labelry.linalg.lanes import prefetch
 from labelry.linalg.matrices import Matrix
-from labelry.linalg.prefetch import prefetch
 from labelry.trees.search import NONE, push, push_once, search_spans, sort, worse
 from labelry.trees.sparse_weights import PackedWeights, bucket_of, find_entries, mixed_number
 from labelry.trees.structure import Tree
@@ -112,7 +112,7 @@ def _fetch_buckets(X: Csr, i: int, weights: PackedWeights, node: int) -> None:
 def search_rows(X: Csr, model: ForestModel, labels: I32, scores: F32, row0: int, row1: int) -> None:
     """Fill the rows of a span of `labels` and `scores`."""
     first_child, label, roots, weights, beam_width = model
-    several, k = roots.size > 1, labels.shape[1]
+    several, share = roots.size > 1, _SHARE if roots.size > 1 else _ONE
     nodes, next_nodes = np.zeros(beam_width, np.int32), np.zeros(beam_width, np.int32)
     paths, next_paths = np.zeros(beam_width, np.float32), np.zeros(beam_width, np.float32)
     f = np.empty(64, dtype=np.float32)
@@ -120,24 +120,23 @@ def search_rows(X: Csr, model: ForestModel, labels: I32, scores: F32, row0: int,
     n = 256 if several else 0
     met, met_scores = np.empty(n, np.int32), np.empty(n, np.float32)  # leaves of several trees
     table = np.full(1, _FREE, dtype=np.int32)
-    # The best leaves of one of several trees.
-    five, five_scores = np.empty(max(k, _FIVE), np.int32), np.empty(max(k, _FIVE), np.float32)
+    n = max(labels.shape[1], _FIVE)
+    five, five_scores = np.empty(n, np.int32), np.empty(n, np.float32)  # best leaves of one of them
     for i in range(row0, row1):
         best, best_scores = labels[i], scores[i]
+        kept, kept_scores = (five, five_scores) if several else (best, best_scores)
         n_best, n_met = NONE, NONE
         n_features = X.indptr[i + 1] - X.indptr[i]
         if len(spans) < n_features:
             spans = np.empty((2 * n_features, 2), dtype=np.int64)
         for root in roots:
-            nodes[0], paths[0], n_beam, n_five = root, 1.0, 1, NONE
+            nodes[0], paths[0], n_beam, n_kept = root, 1.0, 1, NONE
             while n_beam > 0:
                 n_next = NONE
                 for b in range(n_beam):
                     node, path = nodes[b], paths[b]
-                    if n_best == k and path < best_scores[0]:
+                    if n_kept == kept.size and path < share * kept_scores[0]:
                         break  # a path only gets worse, and the next ones are worse already
-                    if n_five == five.size and path < _SHARE * five_scores[0]:
-                        break
                     if b + 1 < n_beam:
                         _fetch_buckets(X, i, weights, nodes[b + 1])
                     first, n = first_child[node], first_child[node + 1] - first_child[node]
@@ -151,27 +150,22 @@ def search_rows(X: Csr, model: ForestModel, labels: I32, scores: F32, row0: int,
                         g, path, first, label, False, next_nodes, next_paths, n_next, met,
                         met_scores, n_met,
                     )  # fmt: skip
-                    if several:
-                        n_five, n_met = _offer(
-                            g, path, first, label, True, five, five_scores, n_five, met,
-                            met_scores, n_met,
-                        )  # fmt: skip
-                    else:
-                        n_best, _ = _offer(
-                            g, path, first, label, True, best, best_scores, n_best, met,
-                            met_scores, n_met,
-                        )  # fmt: skip
+                    n_kept, n_met = _offer(
+                        g, path, first, label, True, kept, kept_scores, n_kept, met,
+                        met_scores, n_met,
+                    )  # fmt: skip
                 nodes, next_nodes = next_nodes, nodes
                 paths, next_paths = next_paths, paths
                 n_beam = n_next
                 sort(paths, nodes, n_beam)
+            n_best = NONE if several else n_kept
         if several:
             if table.size < 2 * n_met:
                 table = np.full(4 * n_met, _FREE, dtype=np.int32)
             n_met = _sum_scores(met, met_scores, n_met, table)
             for j in range(n_met):
                 mean = met_scores[j] / np.float32(roots.size)
-                if n_best < k or worse(best_scores[0], best[0], mean, met[j]):
+                if n_best < best.size or worse(best_scores[0], best[0], mean, met[j]):
                     n_best = push(best_scores, best, n_best, mean, met[j])
         sort(best_scores, best, n_best)
 

@@ -18,8 +18,8 @@ from labelry import memory
 from labelry.arrays import F32, I32, I64, Ints
 from labelry.checks import StoredCheck
 from labelry.linalg.kernels import Csr
+from labelry.linalg.lanes import LINE, prefetch
 from labelry.linalg.matrices import Matrix
-from labelry.linalg.prefetch import LINE, prefetch
 from labelry.storage.values import Indices, Pointers
 from labelry.trees.structure import Tree
 
