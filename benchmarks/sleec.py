@@ -26,7 +26,7 @@ from scipy.sparse import csr_array
 
 from labelry import LEML, SLEEC, Dataset, Rembrandt
 from labelry.data import read
-from labelry.embeddings.sleec_embedding import neighbour_gram, svp
+from labelry.embeddings.sleec import neighbour_gram, svp
 from labelry.estimators.base import LabelRanker
 from labelry.estimators.registry import SYSTEMS, system_class
 from labelry.linalg.rows import Rows

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array, random_array
 
 from labelry.embeddings.local_clusters import (
-    by_cluster,
+    Clustering,
     cluster_centres,
     ensemble_size,
     fit_clusters,
@@ -73,11 +73,14 @@ def test_rows_go_to_the_cluster_of_the_nearest_centre() -> None:
     centres = cluster_centres(Rows(X, Y), sets)
     expected = np.argmax((X @ centres).toarray(), axis=1)
     found = np.full(60, -1)
-    for c, rows in by_cluster(X, centres, 1):
+    features = np.tile(np.arange(25, dtype=np.int32), 4)
+    clustering = Clustering(centres, features, np.arange(0, 101, 25))
+    for c, rows, own in clustering.queries(X, 1):
         found[rows] = c
+        assert_array_equal(own.toarray(), X[rows].toarray())
     assert_array_equal(found, expected)
-    lonely = by_cluster(X[:1], centres, 1)
-    assert [(c, rows.tolist()) for c, rows in lonely] == [(expected[0], [0])]
+    lonely = clustering.queries(X[:1], 1)
+    assert [(c, rows.tolist()) for c, rows, _ in lonely] == [(expected[0], [0])]
 
 
 def test_columns() -> None:

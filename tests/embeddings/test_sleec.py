@@ -102,7 +102,7 @@ def test_an_l1_penalty_stores_sparse_embeddings() -> None:
 def test_blocks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = SLEEC(n_clusters=3, n_learners=2, n_neighbors=5).fit(X, Y)
     whole = model.topk_ids(X, 3)
-    monkeypatch.setattr("labelry.embeddings.sleec._BLOCK_BYTES", 8 * 5 * 2 * 50)
+    monkeypatch.setattr("labelry.embeddings.sleec._NEAR_BYTES", 8 * 5 * 2 * 50)
     ids, scores = model.topk_ids(X, 3)
     assert_array_equal(ids, whole[0])
     assert_allclose(scores, whole[1], atol=1e-5)

@@ -16,7 +16,6 @@ from labelry.ranking.evidence import (
     n_features,
     of_candidates,
     shares_of_candidates,
-    sparse_inner_products,
 )
 
 N, C, D = 7, 12, 9
@@ -75,7 +74,7 @@ def test_inner_products_dense_and_sparse(candidates: np.ndarray, rng: np.random.
     X = csr_array(random_array((N, D), density=0.5, rng=rng, dtype=np.float32))
     K = csr_array(random_array((C, D), density=0.4, rng=rng, dtype=np.float32))
     expected = _of(candidates, (X @ K.T).toarray())
-    assert_allclose(sparse_inner_products(candidates, X, K, 2), expected, rtol=1e-4, atol=1e-6)
+    assert_allclose(inner_products(candidates, X, K, 2), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_evidence_is_score_share_rank_what_is_known_of_the_label_and_best_of_row() -> None:

@@ -14,6 +14,7 @@ from labelry.metrics import expected_calibration_error
 from labelry.ranking import hold_out
 from labelry.ranking.calibration import Calibration
 from labelry.tagging import calibrated_trees as module
+from labelry.trees import linear
 
 
 def rows(n: int, seed: int = 0) -> tuple[np.ndarray, csr_array]:
@@ -44,7 +45,7 @@ def test_scores_are_probabilities(
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None]]:
     """The rows that trees are trained on, and the nodes that are trained again."""
     trained = []
-    train, again = module.train_linear_trees, module.retrain_nodes
+    train, again = linear.train_linear_trees, linear.retrain_nodes
 
     def noted(rows, *rest):
         trained.append((rows.n_rows, None))
@@ -54,8 +55,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None]]:
         trained.append((rows.n_rows, int(nodes.sum())))
         return again(before, rows, settings, nodes, rng)
 
-    monkeypatch.setattr(module, "train_linear_trees", noted)
-    monkeypatch.setattr(module, "retrain_nodes", noted_again)
+    monkeypatch.setattr(linear, "train_linear_trees", noted)
+    monkeypatch.setattr(linear, "retrain_nodes", noted_again)
     return trained
 
 

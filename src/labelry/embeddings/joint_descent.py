@@ -7,8 +7,6 @@ Weight decay keeps W small. A `Violations` object says which pairs are violated.
 serves the joint embedding, WSABIE and the label embedding tree. With V fixed it solves the convex
 problem of equation 6, for the sequential embedding.
 
-References
-----------
 Bengio, Weston, Grangier: Label embedding trees for large multi-class tasks, 2010, section 3.
 Weston, Bengio, Usunier: WSABIE: scaling up to large vocabulary image annotation, 2011.
 """

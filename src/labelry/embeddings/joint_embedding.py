@@ -13,14 +13,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from labelry.arrays import F32, Ints
+from labelry.embeddings import ranked_space
 from labelry.embeddings.joint_descent import JointMap, random_start, rembrandt_start
-from labelry.embeddings.ranked_space import (
-    JointSettings,
-    RankedSpace,
-    SpaceSettings,
-    learn_space,
-    rows_to_learn,
-)
 from labelry.embeddings.rembrandt import Embedding
 from labelry.embeddings.violations import LabelViolations, Negatives
 from labelry.linalg.matrices import Matrix, scaled_rows
@@ -32,11 +26,17 @@ from labelry.parameters import Between, param, settings
 from labelry.progress import phase
 from labelry.ranking.confusion import surrogate_confusion
 
-_ONE_LABEL = 1.5  # mean labels of a row below which "auto" takes the hardest negative; not tuned
+# Not tuned, any of them.
+_LENGTH = 4.0  # of label vectors, so that a margin of 1 is possible
+_N_CONFUSED = 10  # best labels of a row that count as confused with its true ones
+# Affinity of each label to all labels together, in units of the mean degree. It gives a degree to
+# labels that are confused with no other, and connects parts that would be separate.
+_WEAK = 1e-3
+_ONE_LABEL = 1.5  # mean labels of a row below which "auto" takes the hardest negative
 
 
 @settings
-class JointEmbeddingSettings(JointSettings):
+class JointEmbeddingSettings(ranked_space.JointSettings):
     """How to learn a joint embedding of rows and labels."""
 
     negatives: Literal["auto", "hardest", "sampled"] = param(
@@ -49,14 +49,14 @@ class JointEmbeddingSettings(JointSettings):
 
 
 @settings
-class WSABIESettings(JointSettings):
+class WSABIESettings(ranked_space.JointSettings):
     """How to learn a joint embedding by the WARP loss, which weighs the top of the ranking most."""
 
     negatives: ClassVar[Negatives] = "warp"
 
 
 @dataclass(frozen=True, eq=False)
-class JointSpace(RankedSpace):
+class JointSpace(ranked_space.RankedSpace):
     """A vector for each label in the space of the rows; a score is an inner product."""
 
     label_embedding: Annotated[F32, "n_labels", "embedding_dim"]  # within the unit ball
@@ -81,7 +81,7 @@ def fit_joint_embedding(
     rows: Rows, settings: JointEmbeddingSettings | WSABIESettings, rng: np.random.Generator
 ) -> JointSpace:
     """Learn W and V together, so that each true label y beats each wrong label j by a margin."""
-    rows, _, Y = rows_to_learn(rows, settings, "a joint embedding")
+    rows, _, Y = ranked_space.rows_to_learn(rows, settings, "a joint embedding")
     dim, negatives = settings.embedding_dim, settings.negatives
     if settings.start == "rembrandt":
         start = rembrandt_start(rows, dim, rng)
@@ -94,17 +94,10 @@ def fit_joint_embedding(
     def space(found: JointMap) -> list[JointSpace]:
         return [JointSpace(found.regressor, 0.0, settings.normalize, found.vectors)]
 
-    return learn_space(rows, start, violations, settings, space, rng)
+    return ranked_space.learn_space(rows, start, violations, settings, space, rng)
 
 
-# Not tuned, any of them.
-_LENGTH = 4.0  # of label vectors, so that a margin of 1 is possible
-_N_CONFUSED = 10  # best labels of a row that count as confused with its true ones
-
-
-def laplacian_eigenmaps(
-    A: csr_array, embedding_dim: int, *, weak: float = 1e-3, rng: np.random.Generator
-) -> Embedding:
+def laplacian_eigenmaps(A: csr_array, embedding_dim: int, *, rng: np.random.Generator) -> Embedding:
     """Return V that minimises ``sum_ij A_ij |V_i - V_j|^2`` subject to ``V'DV = I``.
 
     A (n_labels, n_labels) is symmetric and not negative, for example a confusion matrix. D has its
@@ -112,23 +105,19 @@ def laplacian_eigenmaps(
     the smallest lambda, without the constant one, which is trivial. With u = D^1/2 v they are those
     of D^-1/2 A D^-1/2 with the largest values 1 - lambda.
 
-    `weak` is the affinity of each label to all labels together, in units of the mean degree. It
-    gives a degree to labels that are confused with no other, and connects parts that would be
-    separate. Larger makes the vectors of such labels shorter.
-
     Belkin, Niyogi: Laplacian eigenmaps and spectral techniques for embedding and clustering, 2002.
     """
     if embedding_dim < 1:
         raise ValueError(f"embedding_dim must be at least 1, got {embedding_dim}")
     # One more than asked for, because the first is the constant.
     k = min(embedding_dim + 1, A.shape[0])
-    values, U, scale = affinity_eigenpairs(A, k, weak=weak, rng=rng)
+    values, U, scale = affinity_eigenpairs(A, k, weak=_WEAK, rng=rng)
     V = scale[:, None] * U[:, 1:]
     return Embedding(V.astype(np.float32), values[1:].astype(np.float32))
 
 
 @settings
-class SequentialEmbeddingSettings(SpaceSettings):
+class SequentialEmbeddingSettings(ranked_space.SpaceSettings):
     """How to learn a map of rows to label vectors that are found first."""
 
     regularization: float = param(
@@ -167,7 +156,7 @@ def fit_sequential_embedding(
     rows: Rows, settings: SequentialEmbeddingSettings, rng: np.random.Generator
 ) -> SequentialSpace:
     """Solve convex problems in sequence: classifiers, label vectors, and a max-margin W."""
-    rows, _, Y = rows_to_learn(rows, settings, "sequential-embedding")
+    rows, _, Y = ranked_space.rows_to_learn(rows, settings, "sequential-embedding")
     A = surrogate_confusion(rows, _N_CONFUSED, rng)
     with phase("label vectors"):
         V = laplacian_eigenmaps(A, settings.embedding_dim, rng=rng).vectors
@@ -185,7 +174,9 @@ def fit_sequential_embedding(
     def space(found: JointMap) -> list[SequentialSpace]:
         return [SequentialSpace(found.regressor, 0.0, settings.normalize, V, offset)]
 
-    return learn_space(rows, start, violations, settings, space, rng, fixed_vectors=True)
+    return ranked_space.learn_space(
+        rows, start, violations, settings, space, rng, fixed_vectors=True
+    )
 
 
 def _minus_distance(Z: F32, inner: F32) -> F32:

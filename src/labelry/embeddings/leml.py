@@ -36,6 +36,7 @@ Operator = Callable[[F32], F32]
 _BLOCK = 4 << 20  # most scores that are held at a time; not tuned
 _CG_STEPS = 15  # most steps of conjugate gradients in a turn; not tuned
 _HALVINGS = 8  # most times that a Newton step is halved; not tuned
+_ROUGHLY = 0.01  # relative fall at which the first, cheap problem ends; not tuned
 
 
 class Loss(NamedTuple):
@@ -216,9 +217,6 @@ def conjugate_gradients(apply: Operator, right: F32, tolerance: float = 0.01) ->
 
 def _penalty(factors: Factors, regularization: np.float32) -> float:
     return float(regularization * sum(np.vdot(M, M) for M in factors) / 2)
-
-
-_ROUGHLY = 0.01  # relative fall at which the first, cheap problem ends; not tuned
 
 
 @settings

@@ -73,7 +73,9 @@ class Clustering:
 
         Algorithm 2, line 1.
         """
-        for c, rows in by_cluster(X, self.centres, n_jobs):
+        sets = Sets.of(nearest_centre(X, self.centres, n_jobs), self.centres.shape[1])
+        for c in np.flatnonzero(sets.sizes).tolist():
+            rows = part_of(*sets, c)
             yield c, rows, on_columns(X[rows], self.features_of(c))
 
     def check_stored(self, check: StoredCheck) -> None:
@@ -209,10 +211,8 @@ def _places(members: list[I32], n_rows: int) -> Iterator[Ints]:
     """Yield the places of the members of each set among those of all, in the order of the rows."""
     gathered = np.zeros(n_rows, dtype=bool)
     gathered[np.concatenate(members)] = True
-    numbers = np.flatnonzero(gathered)
-    if len(numbers) == n_rows:
-        return iter(members)
-    return (np.searchsorted(numbers, mine) for mine in members)
+    place = np.cumsum(gathered) - 1
+    return (place[mine] for mine in members)
 
 
 def cluster_centres(rows: Rows, sets: Sets) -> Matrix:
@@ -223,13 +223,6 @@ def cluster_centres(rows: Rows, sets: Sets) -> Matrix:
         return cluster_sums(block.X, cluster[block.start : block.start + block.n_rows], n_clusters)
 
     return unit_columns(rows.sum_blocks(sums))
-
-
-def by_cluster(X: Matrix, centres: Matrix, n_jobs: int) -> Iterator[tuple[int, Ints]]:
-    """Yield each cluster that is the nearest of some row, with these rows."""
-    sets = Sets.of(nearest_centre(X, centres, n_jobs), centres.shape[1])
-    for c in np.flatnonzero(sets.sizes):
-        yield int(c), part_of(*sets, int(c))
 
 
 def used_columns(A: Matrix) -> I32:

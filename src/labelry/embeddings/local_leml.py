@@ -16,18 +16,8 @@ from scipy.sparse import csr_array
 from labelry import memory
 from labelry.arrays import F32, I64, Ints
 from labelry.checks import StoredCheck
+from labelry.embeddings import local_clusters as local
 from labelry.embeddings.leml import LEMLSettings, LowRankSettings, fit_leml
-from labelry.embeddings.local_clusters import (
-    Clustering,
-    EnsembleSettings,
-    cluster_centres,
-    cluster_rows,
-    fit_clusters,
-    n_stored,
-    on_columns,
-    part_of,
-    used_columns,
-)
 from labelry.linalg.balanced_clusters import Sets
 from labelry.linalg.matrices import Matrix, product, scaled_rows
 from labelry.linalg.rows import Rows
@@ -38,7 +28,7 @@ from labelry.storage.values import Indices, Pointers
 
 
 @settings
-class LocalLEMLSettings(LowRankSettings, EnsembleSettings):
+class LocalLEMLSettings(LowRankSettings, local.EnsembleSettings):
     """How to cluster rows, and fit a low-rank map to those of each cluster."""
 
 
@@ -48,7 +38,7 @@ LEMLCluster = tuple[Ints, F32, F32, Ints, F32]
 
 
 @dataclass(frozen=True, eq=False)
-class LEMLLearner(Clustering):
+class LEMLLearner(local.Clustering):
     """One clustering with the factors of each cluster: the arrays of the clusters, end to end.
 
     `label_bounds` says where the labels of each cluster begin. Factors of lower rank have columns
@@ -65,10 +55,10 @@ class LEMLLearner(Clustering):
         """Return the part of one cluster."""
         return (
             self.features_of(c),
-            part_of(self.W, self.feature_bounds, c),
+            local.part_of(self.W, self.feature_bounds, c),
             self.intercept[c],
-            part_of(self.labels, self.label_bounds, c),
-            part_of(self.H, self.label_bounds, c),
+            local.part_of(self.labels, self.label_bounds, c),
+            local.part_of(self.H, self.label_bounds, c),
         )
 
 
@@ -77,7 +67,7 @@ def _learner(rows: Rows, sets: Sets, clusters: list[LEMLCluster]) -> LEMLLearner
     features, W, intercept, labels, H = zip(*clusters, strict=True)
     rank = max(map(len, intercept))
     return LEMLLearner(
-        cluster_centres(rows, sets),
+        local.cluster_centres(rows, sets),
         np.concatenate(features),
         np.cumsum([0, *map(len, features)]),
         np.concatenate([_widened(part, rank) for part in W]),
@@ -126,13 +116,13 @@ def fit_local_leml(
     rows: Rows, settings: LocalLEMLSettings, rng: np.random.Generator
 ) -> LocalLowRankMaps:
     """Cluster the rows several times, and fit a low-rank map to the rows of each cluster."""
-    rows, partitions = cluster_rows(rows, settings, settings.normalize, rng)
+    rows, partitions = local.cluster_rows(rows, settings, settings.normalize, rng)
     rank, ridge, n_rounds = settings.embedding_dim, settings.regularization, settings.n_rounds
     _require_memory(rows, partitions, rank)
     of_cluster = LEMLSettings(
         embedding_dim=rank, regularization=ridge, n_rounds=n_rounds, normalize=False
     )
-    fitted = fit_clusters(partial(_fit_cluster, of_cluster), rows, partitions, rng=rng)
+    fitted = local.fit_clusters(partial(_fit_cluster, of_cluster), rows, partitions, rng=rng)
     learners = (_learner(rows, *learner) for learner in zip(partitions, fitted, strict=True))
     return LocalLowRankMaps(tuple(learners), rows.n_labels, settings.normalize)
 
@@ -141,11 +131,11 @@ def _fit_cluster(
     settings: LEMLSettings, X: Matrix, Y: csr_array, rng: np.random.Generator, n_jobs: int
 ) -> LEMLCluster:
     """Fit LEML on the features and labels that some row of the cluster has."""
-    features, labels = used_columns(X), used_columns(Y)
+    features, labels = local.used_columns(X), local.used_columns(Y)
     if not len(labels):
         none = np.empty((0, 0), dtype=np.float32)
         return features[:0], none, none.ravel(), labels, none
-    rows = Rows(on_columns(X, features), on_columns(Y, labels), n_jobs=n_jobs)
+    rows = Rows(local.on_columns(X, features), local.on_columns(Y, labels), n_jobs=n_jobs)
     model = fit_leml(rows, settings, rng)
     W, H = model.regressor, model.label_embedding
     return features, W[:-1], W[-1], labels, H
@@ -154,7 +144,7 @@ def _fit_cluster(
 def _require_memory(rows: Rows, partitions: list[Sets], dim: int) -> None:
     """Refuse factors that do not fit: a row for each feature and label of each cluster."""
     n_learners, n_clusters = len(partitions), len(partitions[0].sizes)
-    features = min(n_clusters * rows.n_features, n_stored(rows))
+    features = min(n_clusters * rows.n_features, local.n_stored(rows))
     labels = min(n_clusters * rows.n_labels, int(rows.label_counts().sum()))
     memory.require(
         4 * n_learners * dim * (features + labels),

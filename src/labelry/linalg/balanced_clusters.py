@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import F32, I32, I64, Bools, Rng
+from labelry.arrays import F32, I32, I64, Bools, Ints, Rng
 from labelry.linalg.kernels import Csr, csr_parts
 from labelry.linalg.lanes import LANES, add_scaled
 from labelry.linalg.matrices import Matrix
@@ -43,7 +43,7 @@ class Sets(NamedTuple):
     bounds: I64
 
     @classmethod
-    def of(cls, numbers: I32, n_sets: int) -> Sets:
+    def of(cls, numbers: Ints, n_sets: int) -> Sets:
         """Return the sets of the members that have each number, from 0 to ``n_sets - 1``."""
         bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=n_sets))])
         return cls(np.argsort(numbers, kind="stable").astype(np.int32), bounds)

@@ -13,9 +13,6 @@ and leave nothing to correct. Adding the true labels that a shortlist misses is 
 one label per row (WordNet) and a large loss with nineteen (Delicious), because it favours labels
 that are often missed.
 
-
-References
-----------
 Mineiro, Karampatziakis: Fast label embeddings via randomized linear algebra, 2015 (Discussion).
 Shalev-Shwartz, Zhang: Accelerated proximal stochastic dual coordinate ascent for regularized
 loss minimization, Mathematical Programming 2016 (the elastic net in the dual).
@@ -32,6 +29,7 @@ from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 
 from labelry.arrays import F32, Bools, Ints
+from labelry.linalg.balanced_clusters import Sets
 from labelry.linalg.dual_descent import row_energies
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import balanced_spans, run_spans, stream
@@ -244,9 +242,9 @@ def _pairs(
         labels = np.concatenate([labels, new_labels[real]])
         signs = np.concatenate([signs, np.ones(real.sum(), dtype=int)])
         scores = np.concatenate([scores, lowest[real]])
-    order = np.argsort(labels, kind="stable")
+    order, starts = Sets.of(labels, Y.shape[1])
     pairs = kernels.Pairs(
-        np.searchsorted(labels[order], np.arange(Y.shape[1] + 1)),
+        starts,
         rows[order].astype(np.int32),
         signs[order].astype(np.int8),
         (scale * scores[order] + shift).astype(np.float32),

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numba import njit
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
 from labelry.arrays import CSR, F32, Ints
+from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import run_spans
 from labelry.linalg.topk import topk
 
@@ -67,15 +68,13 @@ def shares_of_candidates(
     return _filled(_add_labels, candidates, (near, weights, labels, Y.shape[1], n_near), n_jobs)
 
 
-def inner_products(candidates: Ints, Z: F32, V: F32, n_jobs: int = 1) -> F32:
+def inner_products(candidates: Ints, Z: Matrix, V: Matrix, n_jobs: int = 1) -> F32:
     """Return ``Z[i] @ V[l]`` for the candidates l of each row i; V is (n_labels, k)."""
-    return _filled(_dense_products, candidates, (Z, V), n_jobs)
-
-
-def sparse_inner_products(candidates: Ints, X: csr_array, C: csr_array, n_jobs: int = 1) -> F32:
-    """Return ``X[i] @ C[l]`` for the candidates l of each row i; C is (n_labels, n_features)."""
-    rows, labels = ((A.indptr, A.indices, A.data) for A in (X, C))
-    return _filled(_sparse_products, candidates, (rows, labels, C.shape[1]), n_jobs)
+    if not issparse(V):
+        dense = Z.toarray() if issparse(Z) else Z
+        return _filled(_dense_products, candidates, (dense, V), n_jobs)
+    rows, labels = ((A.indptr, A.indices, A.data) for A in (Z if issparse(Z) else csr_array(Z), V))
+    return _filled(_sparse_products, candidates, (rows, labels, V.shape[1]), n_jobs)
 
 
 def evidence(candidates: Ints, scores: Sequence[F32], known: F32, n_jobs: int = 1) -> F32:

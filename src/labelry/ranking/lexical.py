@@ -8,7 +8,7 @@ from scipy.sparse import csr_array, vstack
 
 from labelry.arrays import F32, I32, Bools, Ints
 from labelry.linalg.matrices import Matrix, as_matrix, scaled_rows
-from labelry.ranking.evidence import sparse_inner_products
+from labelry.ranking.evidence import inner_products
 from labelry.ranking.shares import topk_of_product
 
 
@@ -28,7 +28,7 @@ class LabelNames(NamedTuple):
 
     def scores(self, candidates: Ints, X: csr_array, n_jobs: int = 1) -> F32:
         """Return the inner products of rows with the descriptions of their candidates (n, m)."""
-        return sparse_inner_products(candidates, X, self.features, n_jobs)
+        return inner_products(candidates, X, self.features, n_jobs)
 
     def given(self, candidates: Ints) -> Bools:
         """Return which candidates (n, m) have a description."""

@@ -82,29 +82,16 @@ def fit_logistic(
     only if Z is no better on these rows than on new ones. If the regressor that made Z has many
     features, give predictions of rows that it has not seen.
 
-    Parameters
-    ----------
-    multiclass : bool
-        Softmax over the labels; a row with several labels counts as a share of each, one without
-        labels does not count. Otherwise independent sigmoids.
-    features : function from (b, k) to (b, m), optional
-        Feature map, applied to a minibatch at a time: the n x m features are never stored.
-    max_epochs : int, optional
-        Passes over the rows, along which the rate falls to zero. By default 30, or 15 where
-        an epoch is slow: with a feature map or shortlists.
-    held_out : float
-        Share of the rows, a few thousand at most, whose loss says when to stop; 0 trains on all
-        rows and keeps the last coefficients.
-    regularization : float, optional
-        Weight of half the squared coefficients (of the whitened features) against the sum of the
-        losses; larger helps rare labels. By default 5, and 0 if `multiclass`.
-    n_negatives : int, optional
-        Work on a shortlist for each row: its labels and this many others, three quarters of
-        them the best scores among the labels of nearby rows, the rest random. By default all
-        labels up to 5000 labels, 64 beyond.
+    `multiclass` is a softmax over the labels: a row with several labels counts as a share of each,
+    one without does not count. Otherwise there are independent sigmoids. `features` are computed
+    for a minibatch at a time. The rate falls to zero along `max_epochs`: 30, or 15 where an epoch
+    is slow, with features or shortlists. The loss of a share `held_out` of the rows, a few thousand
+    at most, says when to stop; with 0 the last coefficients are kept. `regularization` weighs half
+    the squared coefficients of the whitened features, 5 by default and 0 if `multiclass`: larger
+    helps rare labels. Beyond 5000 labels each row has a shortlist: its labels and `n_negatives`
+    others, 64 by default. Three quarters of these are the best scores among the labels of nearby
+    rows, the rest is random.
 
-    Notes
-    -----
     An epoch costs 4 flops per row, feature and label, or label of a shortlist; a feature map adds
     its own and up to 2000 per row and feature for their whitening. Shortlists are
     found three times, each for 2 flops per row, feature and candidate (512 at most): time does
@@ -268,14 +255,6 @@ class _Loss:
         return losses
 
 
-class _Shortlists(NamedTuple):
-    """Pairs of a row and a label, by row: those of row i are ``bounds[i]:bounds[i+1]``."""
-
-    rows: Ints
-    labels: Ints
-    bounds: Ints
-
-
 @dataclass
 class _ShortlistLoss(_Loss):
     """Log loss over a shortlist of each row: its labels, likely others, and random ones."""
@@ -323,13 +302,13 @@ class _ShortlistLoss(_Loss):
     def gradient(self, rows: Ints, W: F32) -> tuple[Ints, F32]:
         """Return the labels on the shortlists of the rows, and the gradient for each of them."""
         F = self.source(rows)
-        S, pairs, _ = self._residuals(rows, F, W, self.rng)
-        order = np.argsort(pairs.labels, kind="stable")
-        by_label = pairs.labels[order]
+        S, row_of_pair, label_of_pair, _ = self._residuals(rows, F, W, self.rng)
+        order = np.argsort(label_of_pair, kind="stable")
+        by_label = label_of_pair[order]
         starts = np.flatnonzero(np.diff(by_label, prepend=-1, append=-1))
         labels = by_label[starts[:-1]]
         G = np.empty((len(labels), W.shape[1]), dtype=np.float32)
-        args = (F, S, pairs.rows, order, starts, G)
+        args = (F, S, row_of_pair, order, starts, G)
         tasks = [(*args, *part) for part in balanced_spans(starts, self.n_jobs)]
         run(kernels.pair_gradient, tasks, self.n_jobs)
         return labels, G
@@ -337,23 +316,13 @@ class _ShortlistLoss(_Loss):
     def _losses(self, rows: Ints, W: F32) -> Iterator[Losses]:
         rng = np.random.default_rng(self.seed_of_mean)  # the same random labels at each call
         for part in _blocks(rows):
-            yield self._residuals(part, self.source(part), W, rng)[2]
+            yield self._residuals(part, self.source(part), W, rng)[-1]
 
     def _residuals(
         self, rows: Ints, F: F32, W: F32, rng: np.random.Generator
-    ) -> tuple[F32, _Shortlists, Losses]:
-        """Return the residuals of the pairs of shortlists, the pairs, and the losses of rows."""
+    ) -> tuple[F32, Ints, Ints, Losses]:
+        """Return residuals, rows and labels of the pairs of shortlists, and the losses of rows."""
         T = self.Y[rows]
-        pairs, places = self._shortlists(rows, T, rng)
-        S = np.empty(len(pairs.labels), dtype=np.float32)
-        args = (F, W, pairs.bounds, pairs.labels, S)
-        run_spans(kernels.pair_scores, args, len(F), self.n_jobs)
-        return S, pairs, self._run_residuals(S, rows, pairs.bounds, T.indptr, places)
-
-    def _shortlists(
-        self, rows: Ints, T: csr_array, rng: np.random.Generator
-    ) -> tuple[_Shortlists, Ints]:
-        """Return shortlists, and the places of the true labels in the shortlist of their row."""
         n, c = T.shape
         base = np.arange(n)[:, None] * c
         row_of_true = np.repeat(np.arange(n), np.diff(T.indptr))
@@ -364,7 +333,11 @@ class _ShortlistLoss(_Loss):
         pairs = np.unique(np.concatenate([true, likely.ravel(), easy.ravel()]))
         bounds = np.searchsorted(pairs, np.arange(n + 1) * c)
         places = np.searchsorted(pairs, true) - bounds[row_of_true]
-        return _Shortlists(*np.divmod(pairs, c), bounds), places
+        row_of_pair, labels = np.divmod(pairs, c)
+        S = np.empty(len(pairs), dtype=np.float32)
+        run_spans(kernels.pair_scores, (F, W, bounds, labels, S), n, self.n_jobs)
+        losses = self._run_residuals(S, rows, bounds, T.indptr, places)
+        return S, row_of_pair, labels, losses
 
 
 def _cells(Z: F32, n_jobs: int, rng: np.random.Generator) -> list[Ints]:

@@ -27,6 +27,8 @@ from labelry.storage.values import AtLeast, Pointers, Sizes
 # Steps of k-means. Twice as many find a thousandth more of the neighbours, which no table shows.
 _STEPS = 5
 _SAMPLE = 64  # points for each centre from which the centres are learnt; not tuned
+_BLOCK_BYTES = 32 << 20  # bytes of similarities that are held at a time; not tuned
+_LEAST_EXPONENT = -80  # the exponential of a smaller number is zero in float32
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -97,10 +99,6 @@ def search_lists(
         for t in range(probes.shape[1]):
             for r in range(bounds[probes[i, t]], bounds[probes[i, t] + 1]):
                 keep_best(best, ids, _inner(queries, i, points, r), r)
-
-
-_BLOCK_BYTES = 32 << 20  # bytes of similarities that are held at a time; not tuned
-_LEAST_EXPONENT = -80  # the exponential of a smaller number is zero in float32
 
 
 @settings

@@ -66,21 +66,18 @@ class LinearClassifiers(Ranker):
 
     @property
     def threshold(self) -> float:
-        """Return a probability of one half, or a margin of zero."""
-        return 0.5 if self.logistic else 0.0
+        return 0.5 if self.logistic else 0.0  # a probability, or a margin
 
     @property
     def probabilities(self) -> bool:
         return self.logistic
 
     def topk(self, X: Matrix, k: int, n_jobs: int = 1) -> tuple[Ints, F32]:
-        """Return the k labels with the highest scores."""
         return topk_blocks(
             lambda rows: self.scores(X[rows], n_jobs), X.shape[0], len(self.intercept), k, n_jobs
         )
 
     def scores(self, X: Matrix, n_jobs: int = 1) -> F32:
-        """Return the scores of all labels, (n_rows, n_labels)."""
         X = scaled_rows(X) if self.normalize else X
         if issparse(self.coef):
             S = X @ self.coef

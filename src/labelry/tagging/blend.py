@@ -212,7 +212,6 @@ def fit_blend(rows: Rows, settings: BlendSettings, rng: np.random.Generator) -> 
     keep_labels = names is None  # a label that has a description can be found without rows
     held = hold_out(rows, n_wanted, most, settings.similarity, rng, keep_labels=keep_labels)
     ranking, before = _TREES_ALONE, None
-    ranking, before = _TREES_ALONE, None
     if len(held.chosen) >= _FEW_ROWS:
         further = lost_centroids(rows, held.seen)
         before = fit_retrievers(rows.only(held.seen), settings, names, rng, further=further)

@@ -26,15 +26,7 @@ from labelry.ranking.objectives import (
 )
 from labelry.ranking.ranker import Contributions, Ranker
 from labelry.tagging.time_budget import Choice
-from labelry.trees.linear import (
-    LinearTrees,
-    LinearTreeSettings,
-    fast_options,
-    grow_trees,
-    retrain_nodes,
-    score_of,
-    train_linear_trees,
-)
+from labelry.trees import linear
 from labelry.trees.structure import Tree
 
 _SIMILARITY = 0.8  # cosine of rows that are held out together, as in `BlendSettings`
@@ -57,7 +49,7 @@ class CalibratedTrees(Ranker):
     frequent a label is, unless many labels have a single row.
     """
 
-    trees: LinearTrees
+    trees: linear.LinearTrees
     # None if there were too few rows to calibrate on: the scores of the trees stay as they are.
     calibration: Calibration | None
     least_score: float  # the threshold
@@ -95,7 +87,7 @@ class CalibratedTrees(Ranker):
         self, x: Matrix, label: int, n_jobs: int = 1
     ) -> tuple[float | None, dict[str, float]]:
         """Return the score of a label for one row, None if the search does not find it."""
-        return score_of(self, x, label, n_jobs), {}
+        return linear.score_of(self, x, label, n_jobs), {}
 
 
 def fit_calibrated_trees(
@@ -110,25 +102,25 @@ def fit_calibrated_trees(
     n, counts = rows.n_rows, rows.label_counts()
     most = n // 4
     held = hold_out(rows, min(int(np.clip(n // _ONE_IN, *_HELD_OUT)), most), most, _SIMILARITY, rng)
-    tree_settings = LinearTreeSettings(normalize=False, **fast_options(rows.n_labels))
-    tree, roots = grow_trees(rows, tree_settings, rng)
+    tree_settings = linear.LinearTreeSettings(normalize=False, **linear.fast_options(rows.n_labels))
+    tree, roots = linear.grow_trees(rows, tree_settings, rng)
     weights = label_weights(settings.objective, counts, n)
     n_held_out = int(np.count_nonzero(~held.seen))
     if n_held_out < _FEW_ROWS:
-        trees = train_linear_trees(rows, tree_settings, tree, roots, rng)
+        trees = linear.train_linear_trees(rows, tree_settings, tree, roots, rng)
         return CalibratedTrees(trees, None, _HALF, weights, counts)
-    trees = train_linear_trees(rows.only(held.seen), tree_settings, tree, roots, rng)
+    trees = linear.train_linear_trees(rows.only(held.seen), tree_settings, tree, roots, rng)
     # A label with a single row is lost with that row. If such labels are many, the held-out rows
     # make rare labels seem worse than they are, so frequencies are not used.
     scaled = (counts - held.counts) * (n / (n - n_held_out)) if held.lost < FEW_LOST else None
     calibration, threshold = _calibrate(trees, held.unseen, scaled, settings.objective)
     again = _short_of_rows(tree, held.counts, counts)
-    trees = retrain_nodes(trees, rows, tree_settings, again, rng)
+    trees = linear.retrain_nodes(trees, rows, tree_settings, again, rng)
     return CalibratedTrees(trees, calibration, threshold, weights, counts)
 
 
 def _calibrate(
-    trees: LinearTrees, unseen: Rows, counts: NDArray[np.number] | None, objective: Objective
+    trees: linear.LinearTrees, unseen: Rows, counts: NDArray[np.number] | None, objective: Objective
 ) -> tuple[Calibration | None, float]:
     """Return the calibration and the threshold, by rows that were held out.
 

@@ -30,19 +30,12 @@ from labelry.ranking.evidence import (
     listed_scores,
     merged,
     shares_of_candidates,
-    sparse_inner_products,
 )
 from labelry.ranking.lexical import LabelNames
 from labelry.ranking.neighbours import Neighbours, widened
 from labelry.ranking.shares import topk_shares
 from labelry.storage.values import Sizes
-from labelry.trees.linear import (
-    LinearTrees,
-    LinearTreeSettings,
-    fit_linear_trees,
-    single_tree_options,
-    train_linear_trees,
-)
+from labelry.trees import linear
 
 # The order of the scores in `Retrievers.candidates`. A further scorer is one more name here and one
 # more array there.
@@ -87,7 +80,7 @@ class RetrieverSettings(Settings):
 class Retrievers:
     """Linear label trees, a label embedding with neighbours, centroids and label descriptions."""
 
-    trees: Annotated[LinearTrees, Sizes(n_labels=None)]  # of the labels when they were trained
+    trees: Annotated[linear.LinearTrees, Sizes(n_labels=None)]  # of the labels when trained
     embedding: LabelEmbedding
     centroids: Annotated[Matrix, "n_labels", "n_features"]  # mean rows, scaled to unit length
     # Length of the sum of the rows of each label: with the centroid, it gives a running mean.
@@ -136,11 +129,7 @@ class Retrievers:
         labels = merged(proposed)
         shares = shares_of_candidates(labels, near, weights, Y, near.shape[1], n_jobs)
         taught = self.taught[labels]  # a label that came later has the score of the neighbours
-        if issparse(self.centroids):
-            by_centroid = sparse_inner_products(labels, csr_array(X), self.centroids, n_jobs)
-        else:
-            dense = X.toarray() if issparse(X) else X
-            by_centroid = inner_products(labels, dense, self.centroids, n_jobs)
+        by_centroid = inner_products(labels, X, self.centroids, n_jobs)
         low_rank = inner_products(labels, Z, self.embedding.label_embedding, n_jobs)  # z V'
         scores = [
             np.where(taught, listed_scores(labels, by_tree, tree_scores, n_jobs), shares),
@@ -223,8 +212,8 @@ def fit_retrievers(
     rows are those of `before`, the regression of the embedding starts from theirs, and the trees
     have the same structure.
     """
-    options = single_tree_options(rows.n_labels) if settings.n_trees == 1 else {}
-    tree_settings = LinearTreeSettings(n_trees=settings.n_trees, normalize=False, **options)
+    options = linear.single_tree_options(rows.n_labels) if settings.n_trees == 1 else {}
+    tree_settings = linear.LinearTreeSettings(n_trees=settings.n_trees, normalize=False, **options)
     in_lists = rows.n_rows > _MANY_ROWS if before is None else before.neighbours.lists is not None
     embedding_settings = LabelEmbeddingSettings(
         embedding_dim=settings.embedding_dim,
@@ -234,10 +223,10 @@ def fit_retrievers(
         normalize=False,
     )
     if before is None:
-        trees, former = fit_linear_trees(rows, tree_settings, rng, further), None
+        trees, former = linear.fit_linear_trees(rows, tree_settings, rng, further), None
     else:
         trees, former = before.trees, before.embedding
-        trees = train_linear_trees(rows, tree_settings, trees.tree, trees.roots, rng)
+        trees = linear.train_linear_trees(rows, tree_settings, trees.tree, trees.roots, rng)
     embedding = fit_label_embedding(
         rows, embedding_settings, rng, tolerance=_TOLERANCE, before=former
     )

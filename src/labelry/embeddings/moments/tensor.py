@@ -28,10 +28,8 @@ def symmetrize(T: F32) -> F32:
 
 def transform(T: F32, R: F32) -> F32:
     """Return T(R, R, R) for a symmetric tensor T (m, m, m) and R (m, k)."""
-    m, k = R.shape
-    T = (T.reshape(m * m, m) @ R).reshape(m, m, k)
-    T = np.einsum("abz,by->ayz", T, R, optimize=True)
-    return np.ascontiguousarray(np.einsum("ayz,ax->xyz", T, R, optimize=True))
+    T = np.einsum("abc,ax,by,cz->xyz", T, R, R, R, optimize=True)
+    return np.ascontiguousarray(T)
 
 
 def tensor_eigenpairs(

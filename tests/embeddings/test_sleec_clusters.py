@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.sparse import csr_array, random_array
 
-from labelry.embeddings.sleec_embedding import neighbour_gram, regress, subtract_inner_products, svp
+from labelry.embeddings.sleec import neighbour_gram, regress, subtract_inner_products, svp
 
 
 def random_labels(n: int = 80, c: int = 40, seed: int = 0) -> csr_array:
@@ -23,9 +23,7 @@ DENSE = Y.toarray() / np.maximum(np.linalg.norm(Y.toarray(), axis=1, keepdims=Tr
 
 @pytest.mark.parametrize("n_neighbors", [1, 5, 1000])
 def test_neighbour_gram(n_neighbors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "labelry.embeddings.sleec_embedding._BLOCK_BYTES", 4 * 80 * 9
-    )  # 9 rows a block
+    monkeypatch.setattr("labelry.embeddings.sleec._BLOCK_BYTES", 4 * 80 * 9)  # 9 rows a block
     G = neighbour_gram(Y, n_neighbors)
     S = DENSE @ DENSE.T
     pairs = np.zeros(S.shape, dtype=bool)
