@@ -120,3 +120,20 @@ def test_data_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.stdout.getvalue() == "label_1\n\\u001b[31mred\\u202e\\u009b\n"
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     assert standard_output() is sys.stdout
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "xc"])
+def test_devices_and_pipes_are_written_to(folder: Path, tmp_path: Path, form: str) -> None:
+    predict = [*LABELRY, *COMMANDS["predict"], "--format", form, "--quiet"]
+    done = subprocess.run([*predict, "-o", "/dev/full"], cwd=folder, capture_output=True)
+    assert done.returncode == 2
+    said = b"labelry: /dev/full: cannot be written: No space left on device\n"
+    assert done.stderr == said
+    assert Path("/dev/full").exists()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen([*predict, "-o", pipe], cwd=folder) as process:
+        text = pipe.read_text()
+    assert process.returncode == 0
+    assert text == subprocess.run(predict, cwd=folder, capture_output=True, text=True).stdout
+    assert pipe.is_fifo()

@@ -62,7 +62,7 @@ def _problem(value: object, *, is_size: bool) -> str | None:
     if value == "":
         return "not be empty"
     if value == Path():
-        return "name a file or folder other than this one"
+        return "not be empty, nor the folder that this is"
     if isinstance(value, float) and not math.isfinite(value):
         return f"be a finite number, got {value}"
     if isinstance(value, int) and not is_size and abs(value) > _MOST:
