@@ -3,6 +3,7 @@
 # make docs    the docs site, in build/site; a warning is an error
 # make fuzz    look for inputs that no reader expects, SECONDS (60) for each of them
 # make crash   kill 200 processes in the middle of each kind of writing
+# make mutants change the code in small ways, and list the changes that no test notices
 # make test-matrix   quick tests with other Pythons (PYTHONS), and the lowest versions allowed
 # make bench   the benchmarks (LABELRY_DATA=folder adds those on real data)
 
@@ -10,7 +11,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check quick docs fuzz crash test-matrix format bench clean
+.PHONY: demo test check quick docs fuzz crash mutants test-matrix format bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/labelry demo
@@ -37,6 +38,10 @@ fuzz: $(VENV)/.dev
 
 crash: $(VENV)/.dev
 	LABELRY_CRASHES=200 $(BIN)/python -m pytest tests/test_crashes.py
+
+MUTANTS ?= --only cli storage checks.py memory.py server --number 60
+mutants: $(VENV)/.dev
+	$(BIN)/python tools/mutants.py $(MUTANTS)
 
 # An interpreter that is not there is left out, aloud. The lowest versions are for Python 3.11.
 PYTHONS ?= python3.11 python3.12 python3.13
