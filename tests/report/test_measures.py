@@ -22,6 +22,7 @@ from labelry.report import measures
 from labelry.report.measures import (
     CUTOFFS,
     LONGEST,
+    by_threshold,
     intervals,
     label_spectrum,
     measure,
@@ -153,3 +154,27 @@ def test_the_spectrum_of_a_tagger_is_that_of_its_embedding(data: Dataset) -> Non
     tagger = labelry.Tagger(n_jobs=1).fit(data.X, data.Y)
     values, _ = label_spectrum(tagger, None)  # type: ignore[misc]
     assert_allclose(values, tagger.fitted_.retrievers.embedding.spectrum)
+
+
+def test_always_the_most_frequent_labels(model: labelry.OneVsRest, data: Dataset) -> None:
+    tested = with_more_labels(data)
+    found = measure(model, rank(model, tested), np.random.default_rng(0))
+    frequent = np.argsort(-model.label_counts_, kind="stable")[:5]
+    always = np.tile(frequent, (tested.n_rows, 1))
+    assert found.baseline["P@1"] == pytest.approx(100 * precision_at_k(tested.Y, always, 1))
+    assert found.baseline["R@5"] == pytest.approx(100 * recall_at_k(tested.Y, always, 5))
+
+
+def test_what_a_threshold_gives(model: labelry.OneVsRest, data: Dataset) -> None:
+    ranked = rank(model, data)
+    P = model.score_all(data.X)
+    true = data.Y.toarray() > 0
+    for threshold, precision, recall, covered in by_threshold(ranked, [0.2, 0.5, 1.1]).T / 100:
+        taken = threshold <= P
+        right = (taken & true).sum()
+        if taken.any():
+            assert precision == pytest.approx(right / taken.sum())
+        else:
+            assert np.isnan(precision)
+        assert recall == pytest.approx(right / true.sum())
+        assert covered == pytest.approx(taken.any(axis=1).mean())

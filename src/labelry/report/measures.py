@@ -13,7 +13,6 @@ from labelry.data.dataset import Dataset
 from labelry.data.labels import align
 from labelry.estimators.base import LabelRanker
 from labelry.evaluation.evaluate import best_labels
-from labelry.linalg.parallel import resolve_jobs
 from labelry.metrics import Evaluation, inverse_propensity
 from labelry.metrics.matching import Matched, match
 from labelry.metrics.ranking import Totals, best_gains, ranking_totals, ratio
@@ -39,7 +38,7 @@ class Ranked(NamedTuple):
 
     truth: Matched
     scores: NDArray[np.float32]  # (n_rows, LONGEST); minus infinity where there is no label
-    known: NDArray[np.bool_]  # (n_rows,) whether a row has a word or feature that the model knows
+    known: NDArray[np.bool_]  # (n_rows,); a document without a known word gets no label
     seconds: float  # of ranking
 
 
@@ -65,6 +64,7 @@ def rank(model: LabelRanker, dataset: Dataset) -> Ranked:
     X = dataset.rows
     labels = np.empty((dataset.n_rows, LONGEST), dtype=np.int32)
     scores = np.empty(labels.shape, dtype=np.float32)
+    known = np.empty(dataset.n_rows, dtype=np.bool_)
     model.topk_ids(X[:_TIMED_ROWS], LONGEST)
     seconds = 0.0
     with phase("ranking", dataset.n_rows, "rows") as advance:
@@ -73,14 +73,9 @@ def rank(model: LabelRanker, dataset: Dataset) -> Ranked:
             begin = time.perf_counter()
             labels[rows], scores[rows] = best_labels(model, X[rows], LONGEST)
             seconds += time.perf_counter() - begin
+            known[rows] = model.known_words(X[rows], labels[rows])
             advance(len(labels[rows]))
-    return Ranked(match(Y, labels), scores, _known_rows(model, X), seconds)
-
-
-def _known_rows(model: LabelRanker, X: Any) -> NDArray[np.bool_]:
-    text = model.text_features_
-    matrix = X if text is None else text.transform(X, resolve_jobs(model.n_jobs))
-    return np.asarray((matrix != 0).sum(axis=1)).ravel() > 0
+    return Ranked(match(Y, labels), scores, known, seconds)
 
 
 def measure(model: LabelRanker, ranked: Ranked, rng: np.random.Generator) -> Measures:

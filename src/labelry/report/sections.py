@@ -14,7 +14,6 @@ from labelry.arrays import I64
 from labelry.estimators.base import LabelRanker
 from labelry.linalg.parallel import resolve_jobs
 from labelry.memory import human, peak
-from labelry.metrics.matching import Matched
 from labelry.metrics.ranking import BIN_NAMES, frequency_bins
 from labelry.progress import phase
 from labelry.report import figures
@@ -187,19 +186,14 @@ def _by_frequency(subject: Subject) -> I64:
 
 def confused(subject: Subject) -> list[Content]:
     names = subject.names
-    truth, known, unit = subject.ranked.truth, subject.ranked.known, subject.unit
-    known_rows = Matched(truth.Y[known], truth.labels[known], truth.hits[known])
-    found = confusions(known_rows, names.n_known, _PAIRS)
+    unit, lost = subject.unit, int((~subject.ranked.known).sum())
+    found = confusions(subject.ranked.truth, names.n_known, _PAIRS)
     if not found:
         raise LeftOut("no label was taken for another")
     note = quiet(
         f"The best R predictions of a {unit} with R right labels count. Each right label that is "
         "missed is paired with the wrong label that is ranked highest."
-        + (
-            ""
-            if known.all()
-            else f" {counted(int((~known).sum()), unit)} without a known word are left out."
-        )
+        + (f" {counted(lost, unit)} without a known word are left out." if lost else "")
     )
     rows: list[list[Content]] = [
         [
@@ -347,6 +341,7 @@ def system(subject: Subject) -> list[Content]:
     facts = {
         "System": model.system,
         "Trained on": f"{model.n_rows_:,} {subject.unit}s, {subject.names.n_known:,} labels",
+        "Trained": f"{model.about_.trained} from {model.about_.source.file or 'Python'}",
         "Features": features,
         "Model": "not saved"
         if subject.size_bytes is None

@@ -46,9 +46,9 @@ def of_100(share: float) -> str:
     >>> [of_100(share) for share in (0, 0.2, 54.4, 99.7, 100)]
     ['0 of 100', 'fewer than 1 of 100', '54 of 100', 'more than 99 of 100', '100 of 100']
     """
-    if 0 < share < 0.5:
+    if 0 < share < 1:
         return "fewer than 1 of 100"
-    return "more than 99 of 100" if 99.5 <= share < 100 else f"{share:.0f} of 100"
+    return "more than 99 of 100" if 99 < share < 100 else f"{share:.0f} of 100"
 
 
 def counted(n: int, what: str) -> str:

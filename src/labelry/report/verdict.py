@@ -90,9 +90,8 @@ def _sentences(subject: Subject) -> Iterator[str]:
         share = of_100(100 * unseen / truth.Y.nnz)
         yield f"{counted(n, 'label')} ({share} occurrences) never seen in training count as missed."
     if lost := int((~subject.ranked.known).sum()):
-        what = "word" if subject.dataset.texts is not None else "feature"
         share = of_100(100 * lost / truth.n_rows)
-        yield f"In {counted(lost, unit)} ({share}) there is no {what} that the model knows."
+        yield f"{counted(lost, unit)} ({share}) without a word that the model knows get no label."
     if "P@1" in measures.intervals:
         low, high = measures.intervals["P@1"]
         luck = f"{low:.1f} to {high:.1f} % of first labels would be right in other such samples"
@@ -138,12 +137,11 @@ def _wrong_file(subject: Subject) -> Iterator[Advice]:
     text += ["The most frequent such label is ", subject.names.shown(often), ". "]
     if share > 50:
         text += ["Was the file read with another separator, or are labels spelt in another way?"]
-        yield Advice(
-            text, f"labelry report {_quoted(subject)} TEST --label-separator ';' --out r.html"
-        )
+        model = shlex.quote(subject.model_name)
+        yield Advice(text, f"labelry report {model} TEST --label-separator ';' --out report.html")
     else:
         text += ["Train again with documents that have these labels."]
-        yield Advice(text, f"labelry train MORE --out {_quoted(subject)} --force")
+        yield Advice(text)
 
 
 def _unsplit(subject: Subject) -> Iterator[Advice]:
@@ -156,9 +154,8 @@ def _unsplit(subject: Subject) -> Iterator[Advice]:
             rest = (
                 ". If it separates labels, say so when you train, or the model learns them joined."
             )
-            command = f"labelry train TRAIN --label-separator {shlex.quote(sign)}"
             example = element("b", isolated(holding[0], 60))
-            yield Advice([text, example, rest], f"{command} --out {_quoted(subject)} --force")
+            yield Advice([text, example, rest], _train(subject, f"--label-separator {sign}"))
             return
 
 
@@ -203,8 +200,8 @@ def _other_threshold(subject: Subject) -> Iterator[Advice]:
         f"right (now {_rounded(now[1])}), and {of_100(best[2])} right labels are found (now "
         f"{now[2]:.0f})."
     )
-    command = f"labelry predict {_quoted(subject)} FILE --threshold {best[0] / 100:g}"
-    yield Advice([text], command)
+    model = shlex.quote(subject.model_name)
+    yield Advice([text], f"labelry predict {model} FILE --threshold {best[0] / 100:g}")
 
 
 def _f1(columns: np.ndarray) -> np.ndarray:
@@ -226,8 +223,7 @@ def _rare_labels(subject: Subject) -> Iterator[Advice]:
     )
     if subject.model.names_ is None and subject.dataset.texts is not None:
         text += " Descriptions of the labels help too:"
-        command = f"labelry train TRAIN --names DESCRIPTIONS --out {_quoted(subject)} --force"
-        yield Advice([text], command)
+        yield Advice([text], _train(subject, "--names DESCRIPTIONS"))
     else:
         yield Advice([text])
 
@@ -262,7 +258,7 @@ def _longer_training(subject: Subject) -> Iterator[Advice]:
         return
     if model.system == "tagger" and model.get_params()["quality"] != "best":
         text = "Train longer: --quality best takes more time and is usually more accurate."
-        yield Advice([text], f"labelry train TRAIN --quality best --out {_quoted(subject)} --force")
+        yield Advice([text], _train(subject, "--quality best"))
     elif model.system != "tagger":
         text = f"Compare {model.system} with the default of labelry train, on the same files."
         yield Advice([text], f"labelry compare TRAIN TEST --systems {model.system},blend")
@@ -278,8 +274,10 @@ def _more_rows(subject: Subject) -> Iterator[Advice]:
         yield Advice([text])
 
 
-def _quoted(subject: Subject) -> str:
-    return shlex.quote(subject.model_name)
+def _train(subject: Subject, flags: str) -> str:
+    """Return the command that trains the model again, with other flags."""
+    file = subject.model.about_.source.file or "TRAIN"
+    return shlex.join(["labelry", "train", file, *flags.split(), "--out", subject.model_name, "-f"])
 
 
 def _rounded(value: float) -> str:
