@@ -299,8 +299,8 @@ def report(
 ) -> None:
     """Write a report on a model as one HTML file that can be mailed.
 
-    It shows accuracy with confidence intervals, calibration, confused labels, examples, and a map
-    of the labels.
+    It says how good the model is and what to do next, and shows every label, thresholds,
+    confused labels, examples, and a map of the labels.
 
     Example: labelry report tagger.labelry test.jsonl.gz --out report.html
     """

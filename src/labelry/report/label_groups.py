@@ -18,9 +18,9 @@ GREY = 255  # group of a label that lies in no group
 # None of these is tuned; they were chosen by looking at maps.
 _GRID = 128  # cells along each side of the map
 _BLUR = 0.025  # least width of the blur of the density, as a share of the side of the map
-_BLUR_OF_FEW = 1.1  # the blur of n labels is at least this over the square root of n
+_BLUR_OF_FEW = 0.7  # the blur of n labels is at least this over the square root of n
 _EDGE = 0.1  # a group ends where the density is below this share of its peak
-_FEWEST = 3  # labels that a group needs
+_FEWEST, _FEWEST_SHARE = 3, 0.005  # labels that a group needs, and their share of all labels
 _LEAST_SHARE = 0.2  # share of a group's labels that have a word which may name the group
 
 
@@ -30,8 +30,9 @@ def dense_groups(
     """Return the group of each label, and a word or two that name each group, or "".
 
     A group is a hill of the density of the `points` in the unit square. At most `MOST_GROUPS`
-    hills become groups: those with many labels, similar vectors `U` and a word in common. The group
-    with the most rows (`counts`) is 0. All other labels are `GREY`.
+    hills become groups: those with many labels, similar vectors `U`, and a word that few others
+    have, if there is such a word anywhere. The group with the most rows (`counts`) is 0. All other
+    labels are `GREY`.
     """
     hill, inside = _hills(points)
     hill = np.where(inside, hill, hill.max() + 1)  # the last hill holds what lies between
@@ -39,8 +40,8 @@ def dense_groups(
     sums = _membership(hill, len(size)) @ U
     likeness = (sums**2).sum(axis=1) / np.maximum(size, 1) ** 2
     worth, words = _characteristic_words(hill, size, names)
-    value = size * likeness * (1 + worth)
-    value[size < _FEWEST] = 0
+    value = size * likeness * (worth if worth.any() else 1)
+    value[size < max(_FEWEST, _FEWEST_SHARE * len(points))] = 0
     if not inside.all():
         value[-1] = 0
     best = np.argsort(-value, kind="stable")[:MOST_GROUPS]

@@ -160,10 +160,10 @@ def _unsplit(subject: Subject) -> Iterator[Advice]:
 
 
 def _alike(subject: Subject) -> Iterator[Advice]:
-    """Tell of labels whose names differ only by case, blanks, signs, or a plural."""
+    """Tell of labels whose names differ only by case, blanks, hyphens, or a plural."""
     groups = defaultdict(list)
     for label, name in enumerate(subject.names.names[: subject.names.n_known]):
-        key = re.sub(r"[\W_]+", "", name).casefold()
+        key = re.sub(r"[\s_-]+", "", name).casefold()
         groups[key.removesuffix("s") if len(key) > 3 and not key[-2:].isdigit() else key].append(
             label
         )
