@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import labelry
-from labelry.data import TextFeatures
+from labelry.data import Dataset, TextFeatures
 from labelry.data.frames import is_frame, plain_column, plain_rows
 from labelry.data.labels import encode_labels
 
@@ -106,6 +106,37 @@ def test_texts_beside_numbers_are_refused(frame: Any) -> None:
     expected = r"columns of texts, \['title'\], and of numbers, \['price'\]: give .* X\[\['title'\]"
     with pytest.raises(ValueError, match=expected):
         labelry.Tagger().fit(frame({"title": TEXTS, "price": [1, 2, 3, 4]}), LISTS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("one text", "X must be a list of str, one for each row; got str"),
+        ({"text": TEXTS}, "X must be a list of str, .* got dict"),
+        (set(TEXTS), "X must be a list of str, .* got set"),
+        (iter(TEXTS), "X must be a list of str, .* got list_iterator"),
+        ([[text] for text in TEXTS], "row 0 of X is a list of texts; join the texts of each row"),
+        (np.array([[text] for text in TEXTS]), "row 0 of X is a list of texts"),
+    ],
+)
+def test_rows_in_other_shapes_are_refused(rows: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        labelry.OneVsRest().fit(rows, LISTS)
+    with pytest.raises(ValueError, match=message):
+        labelry.OneVsRest().fit(TEXTS, LISTS).predict(rows)
+
+
+def test_no_documents_are_no_rows() -> None:
+    model = labelry.OneVsRest().fit(TEXTS, LISTS)
+    assert model.predict([]) == []
+    assert model.predict_topk([], k=2)[0].shape == (0, 2)
+    assert model.known_words([]).shape == (0,)
+
+
+def test_a_dataset_takes_a_column_of_texts() -> None:
+    texts = pd.Series(TEXTS, index=[9, 8, 7, 6])
+    data = Dataset(encode_labels(LISTS).indicator, texts=texts)
+    assert data.take([1, 2]).texts == TEXTS[1:3]
 
 
 def test_columns_of_other_things_are_refused() -> None:

@@ -28,6 +28,11 @@ def test_names_as_matrix_or_texts() -> None:
         name_features(np.array([[np.nan]]), 1, 1, None)
 
 
+def test_labels_that_do_not_fit_into_64_bits_are_refused() -> None:
+    with pytest.raises(ValueError, match="but one is 9223372036854775808; give such labels as"):
+        further_classes([2**63], np.array([3, 7]), "lists")
+
+
 def test_further_classes_are_new_and_of_the_same_kind() -> None:
     assert further_classes(["owl", "hen"], TEXT, "lists").dtype == object
     assert further_classes(["elephant"], WIDTH, "classes").tolist() == ["elephant"]

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array, issparse
 
 from labelry.checks import refuse_masked
 from labelry.data.canonical import canonical_csr
+from labelry.data.frames import checked_texts
 from labelry.data.labels import EncodedLabels, checked_indicator
 from labelry.storage.about import Source
 
@@ -59,6 +60,8 @@ class Dataset:
         object.__setattr__(self, "Y", canonical_csr(self.Y, "Y"))
         if self.X is not None:
             object.__setattr__(self, "X", _features(self.X))
+        if not isinstance(self.texts, list | None):
+            object.__setattr__(self, "texts", checked_texts("texts", self.texts))
         for name, expected, of in (
             ("X", self.n_rows, "rows of Y"),
             ("texts", self.n_rows, "rows of Y"),

@@ -6,7 +6,7 @@ libraries work too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from numbers import Number
 from typing import Any
 
@@ -71,8 +71,15 @@ def plain_rows(name: str, X: Any) -> Any:
     ValueError: X must be texts, but row 1 is None (NoneType); fill it with '', or leave it out
     """
     refuse_masked(name, X)
+    if isinstance(X, (str, bytes, Mapping, Set, Iterator)):
+        kind = type(X).__name__
+        raise ValueError(f"{name} must be a list of str, one for each row; got {kind}")
     if not is_frame(X):
         values = plain_column(X)
+        is_matrix = isinstance(values, np.ndarray) and values.ndim == 2
+        first = values[:1] if is_matrix or isinstance(values, list) else []
+        if len(first) and _has_text(plain_column(first[0])):
+            raise ValueError(f"row 0 of {name} is a list of texts; join the texts of each row")
         return _texts(name, values) if _has_text(values) else values
     texts, others = {}, []
     for number, (column, values) in enumerate(frame_columns(X)):
@@ -96,11 +103,11 @@ def plain_rows(name: str, X: Any) -> Any:
 
 def checked_texts(name: str, texts: Any) -> list[str]:
     """Return texts in any form as a list of str; a ValueError for what is none."""
-    rows = plain_rows(name, texts)
-    if isinstance(rows, (str, bytes)) or is_frame(rows) or not isinstance(rows, Iterable):
+    rows = plain_rows(name, list(texts) if isinstance(texts, Iterator) else texts)
+    if not isinstance(rows, (list, np.ndarray)):
         kind = type(texts).__name__
         raise ValueError(f"{name} must be a list of str, one for each row; got {kind}")
-    return _texts(name, rows if isinstance(rows, list) else list(rows))
+    return _texts(name, rows)
 
 
 def _has_text(values: Any) -> bool:

@@ -401,12 +401,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
     def _features(self, trained: Trained, X: Any) -> Matrix:
         """Return X as a matrix that the fitted value takes."""
         X = plain_rows("X", X)
-        if are_texts(X):
-            if trained.text_features is None:
-                raise ValueError("this model was fitted on feature vectors, but got texts")
-            return as_matrix(trained.text_features.transform(X, resolve_jobs(self.n_jobs)))
         if trained.text_features is not None:
-            raise ValueError("this model was fitted on texts, but got feature vectors")
+            if not are_texts(X):
+                raise ValueError("this model was fitted on texts, but got feature vectors")
+            return as_matrix(trained.text_features.transform(X, resolve_jobs(self.n_jobs)))
+        if are_texts(X) and X:
+            raise ValueError("this model was fitted on feature vectors, but got texts")
         if trained.feature_names_in is None and is_clean(X, trained.n_features_in):
             return as_matrix(X)
         check_matrix(X)

@@ -118,7 +118,7 @@ def is_clean(X: Any, n_features: int | None) -> bool:
 
 def are_texts(X: Any) -> bool:
     """Return whether rows are texts, as `plain_rows` gives them."""
-    return isinstance(X, list) and bool(X) and isinstance(X[0], str)
+    return isinstance(X, list) and (not X or isinstance(X[0], str))
 
 
 def as_rows(row: Any) -> Any:

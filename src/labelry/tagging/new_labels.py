@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from labelry.data.labels import EncodedLabels, align, encode_labels, indicator
+from labelry.data.labels import EncodedLabels, align, check_label_size, encode_labels, indicator
 from labelry.data.text import TextFeatures
 from labelry.linalg.matrices import Matrix, as_matrix
 from labelry.ranking.neighbours import widened
@@ -50,6 +50,8 @@ def further_classes(classes: Any, known: NDArray[Any], form: str) -> NDArray[Any
     if (new.dtype.kind in "OU") != text or (text and not all(isinstance(c, str) for c in classes)):
         kind = "texts" if text else "numbers"
         raise ValueError(f"classes must be {kind}, as those of the model; got {classes!r}")
+    if new.dtype.kind in "uf":
+        check_label_size(new.min(), new.max())
     if form in ("indicator", "dense") and not text:
         expected = np.arange(len(known), len(known) + len(new))
         if not np.array_equal(new, expected):
