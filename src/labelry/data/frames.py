@@ -71,6 +71,8 @@ def plain_rows(name: str, X: Any) -> Any:
     ValueError: X must be texts, but row 1 is None (NoneType); fill it with '', or leave it out
     """
     refuse_masked(name, X)
+    if issparse(X):  # one of its formats is a mapping
+        return X
     if isinstance(X, (str, bytes, Mapping, Set, Iterator)):
         kind = type(X).__name__
         raise ValueError(f"{name} must be a list of str, one for each row; got {kind}")
