@@ -23,7 +23,7 @@ MODEL, REPORT = WORK / "icd10.labelry", WORK / "icd10-report.html"
 LABELRY = [sys.executable, "-m", "labelry"]
 DESKTOP, PHONE = (1120, 700), (390, 780)  # pixels of the browser's window
 TEXT = "Acute bronchitis with asthma"
-COLOURS = 96  # of a PNG: text stays sharp, and a file below 150 KB
+COLOURS = 64  # of a PNG: text stays sharp, and a file is below 150 KB
 NO_HOSTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -68,7 +68,7 @@ def take(browser: Browser, address: str) -> None:
             page.wait_for_load_state("networkidle")
             keep(f"start-{view}", page.screenshot())
             page.fill("#text", TEXT)
-            page.wait_for_selector("#labels li")
+            page.wait_for_selector("#marks mark")
             page.wait_for_selector("#map-frame:not([hidden])", timeout=300_000)
             page.wait_for_load_state("networkidle")
             keep(f"page-{view}", page.screenshot())
