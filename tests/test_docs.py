@@ -8,8 +8,8 @@ comment on the line before a block, which readers do not see, says what is speci
 - ``file: NAME``, to be written, not run
 
 A block of ``text`` after a block that runs is what it prints, but for numbers; ``varies: reason``
-says that words may differ too, as there are fewer rows here than a reader has. ``lines: reason`` says
-that other lines are printed between those of the block.
+says that words may differ too, as there are fewer rows here than a reader has. ``lines: reason``
+says that other lines are printed between those of the block.
 """
 
 from __future__ import annotations
