@@ -227,7 +227,11 @@ def fit_linear_trees(
     its place in the tree.
     """
     rows = (rows.unit() if settings.normalize else rows).kept()
-    return train_linear_trees(rows, settings, *grow_trees(rows, settings, rng, further), rng)
+    tree, roots = grow_trees(rows, settings, rng, further)
+    weights = train_linear(rows, tree, roots, _training(settings, tree), rng=rng)
+    return LinearTrees(
+        tree, roots, weights, rows.n_features, settings.beam_width, settings.normalize
+    )
 
 
 def train_linear_trees(
