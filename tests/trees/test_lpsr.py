@@ -176,6 +176,6 @@ def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("max_leaf_size", "max_leaf_labels", "top_k"):
         with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
             LPSR(**{name: 0}).fit(X, y)
-    monkeypatch.setattr("labelry.memory.available", lambda: 10)
-    with pytest.raises(MemoryBudgetError, match=r"a base ranker with 2 features and 2 labels"):
-        LPSR().fit(X, y)
+    monkeypatch.setattr("labelry.memory.available", lambda: 10_000)
+    with pytest.raises(MemoryBudgetError, match=r"a base ranker with 100 features and 100 labels"):
+        LPSR().fit(np.eye(100), np.arange(100))
