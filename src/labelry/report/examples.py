@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from labelry.data.dataset import Dataset
+from labelry.data.function_words import added_up
 from labelry.estimators.base import LabelRanker
 from labelry.ranking.ranker import Explains, supports
 from labelry.report.measures import Ranked
@@ -20,6 +21,7 @@ PER_KIND = 3  # rows of each kind
 SHOWN = 5  # best labels of a row that are shown
 
 _WORDS = 6  # strongest features for and against a label that are shown
+_SPARE = 20  # features that are asked for beyond those, as some are function words
 _FAINT = 0.08  # a word is shown if it has more than this share of the strongest; not tuned
 
 
@@ -67,7 +69,11 @@ def _explained_example(
     if predicted and supports(model, Explains):
         rows = dataset.rows
         one = rows[row] if isinstance(rows, list) else rows[[row]]
-        explanation = model.explain(one, model.classes_.tolist()[predicted[0][0]], n=_WORDS)
+        label = model.classes_.tolist()[predicted[0][0]]
+        full = model.explain(one, label, n=_WORDS + _SPARE)
+        sides = added_up([*full.supporting, *full.opposing])
+        supporting, opposing = (side[:_WORDS] for side in sides)
+        explanation = full._replace(supporting=supporting, opposing=opposing)
     return Example(
         row=row,
         kind=kind,

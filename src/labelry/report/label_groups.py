@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import CountVectorizer
 
 from labelry.arrays import F32, F64, I64, Ints
+from labelry.data.function_words import FUNCTION_WORDS
 
 MOST_GROUPS = 24  # most groups that are told apart; the page reuses its twelve colours
 GREY = 255  # group of a label that lies in no group
@@ -95,7 +96,7 @@ def _characteristic_words(hill: I64, size: I64, names: Sequence[str]) -> tuple[F
     letters = CountVectorizer(
         binary=True,
         ngram_range=(1, 2),
-        stop_words="english",
+        stop_words=sorted(FUNCTION_WORDS),
         token_pattern=r"[^\W\d_]{2,}",
         min_df=min(2, len(names)),
         dtype=np.float32,

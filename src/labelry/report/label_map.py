@@ -58,8 +58,8 @@ def label_map(
     --------
     >>> names = ["red fox", "arctic fox", "grey fox"]
     >>> found = label_map(np.eye(3, dtype=np.float32), np.ones(3), names, np.random.default_rng(0))
-    >>> found.points.shape, found.groups.tolist(), found.leaders.tolist(), found.words
-    ((3, 2), [0, 0, 0], [[0, 1, 2]], ['Fox'])
+    >>> found.points.shape, found.groups.tolist(), found.words  # too few for a group
+    ((3, 2), [255, 255, 255], [])
     """
     for what, given in (("counts", counts), ("names", names)):
         if len(vectors) != len(given):
