@@ -222,6 +222,10 @@ def test_errors(system) -> None:
 
 
 def test_a_job_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.eye(40, dtype=np.float32)
+    monkeypatch.setattr("labelry.memory.available", lambda: 5000)
+    with pytest.raises(MemoryBudgetError, match=r"about 6\.2 KiB .* only 4\.9 KiB .*prune=0\.01"):
+        labelry.OneVsRest().fit(rows, rows)
     monkeypatch.setattr("labelry.memory.available", lambda: 10)
-    with pytest.raises(MemoryBudgetError, match=r"needs about 16 B .* only 10 B .*prune=0\.01"):
-        labelry.OneVsRest().fit(X, FORMS["classes"][0])
+    with pytest.raises(MemoryBudgetError, match=r"of 40 features and 40 labels .* only 10 B"):
+        labelry.OneVsRest().fit(rows, rows)
