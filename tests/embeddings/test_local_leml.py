@@ -99,7 +99,7 @@ def test_odd_data_gives_finite_scores(A, B: np.ndarray, parameters) -> None:
 
 
 def test_too_little_memory_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labelry.memory.available", lambda: 10)
+    monkeypatch.setattr("labelry.memory.available", lambda: 50_000)
     with pytest.raises(MemoryBudgetError, match=r"LocalLEML with 5 learners of 2 clusters"):
         LocalLEML(n_clusters=2).fit(X, Y)
 

@@ -146,7 +146,7 @@ def test_largest_weights() -> None:
 
 
 def test_too_little_memory_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labelry.memory.available", lambda: 10)
+    monkeypatch.setattr("labelry.memory.available", lambda: 50_000)
     with pytest.raises(MemoryBudgetError, match=r"SLEEC with 1 learners.*keep_weights=0\.1"):
         SLEEC().fit(X, Y)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import eigh
 
-from labelry.arrays import F32
+from labelry.arrays import F32, Rng
 from labelry.embeddings.label_embedding import (
     LabelEmbeddingSettings,
     Method,
@@ -30,9 +30,7 @@ _LABEL_RIDGE = 1e-3  # of the labels in the whitening; not tuned
 # Each function that embeds has the signature of `Method.embed`.
 
 
-def compressed_sensing(
-    ridge: Ridge, dim: int, how: LabelEmbeddingSettings, rng: np.random.Generator
-) -> Embedding:
+def compressed_sensing(ridge: Ridge, dim: int, how: LabelEmbeddingSettings, rng: Rng) -> Embedding:
     """Draw Gaussian label vectors: Algorithm 2 with q = 0 and p = 0, before any data.
 
     Hsu, Kakade, Langford, Zhang: Multi-label prediction via compressed sensing, 2009.
@@ -43,7 +41,7 @@ def compressed_sensing(
 
 
 def principal_components(
-    ridge: Ridge, dim: int, how: LabelEmbeddingSettings, rng: np.random.Generator, *, side: Side
+    ridge: Ridge, dim: int, how: LabelEmbeddingSettings, rng: Rng, *, side: Side
 ) -> Embedding:
     """Find principal directions of the centred labels (PLST) or features (PCA; Algorithm 1).
 
@@ -63,7 +61,7 @@ def covariance(ridge: Ridge, how: LabelEmbeddingSettings, *, side: Side) -> Oper
     return lambda Q: rows.cross(side, side, Q) - np.outer(sums, sums / total @ Q).astype(np.float32)
 
 
-def cca(ridge: Ridge, dim: int, how: LabelEmbeddingSettings, rng: np.random.Generator) -> Embedding:
+def cca(ridge: Ridge, dim: int, how: LabelEmbeddingSettings, rng: Rng) -> Embedding:
     """Find canonical directions of the labels: leading pairs of Y'HY v = rho^2 (Y'Y + r I) v.
 
     The hat matrix H whitens the features and Y'Y the labels, by two regressions in turn: labels
@@ -89,9 +87,7 @@ def cca(ridge: Ridge, dim: int, how: LabelEmbeddingSettings, rng: np.random.Gene
     return Embedding(Q @ R[:, keep].astype(np.float32), values[keep].astype(np.float32))
 
 
-def column_subset(
-    ridge: Ridge, dim: int, how: LabelEmbeddingSettings, rng: np.random.Generator
-) -> Embedding:
+def column_subset(ridge: Ridge, dim: int, how: LabelEmbeddingSettings, rng: Rng) -> Embedding:
     """Choose some of the labels themselves: V has a single one in each column.
 
     Labels are drawn, without replacement, in proportion to their leverage: the squared length of

@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array, hstack
 
-from labelry.arrays import F32, Ints
+from labelry.arrays import F32, Ints, Rng
 from labelry.embeddings.rembrandt import rembrandt
 from labelry.embeddings.violations import Violations, dot
 from labelry.linalg.matrices import Matrix, product, scaled_rows
@@ -47,14 +47,14 @@ class JointMap(NamedTuple):
 Quality = Callable[[JointMap], float]
 
 
-def random_start(n_features: int, n_vectors: int, dim: int, rng: np.random.Generator) -> JointMap:
+def random_start(n_features: int, n_vectors: int, dim: int, rng: Rng) -> JointMap:
     """Return Gaussian W and V, as in the paper, the vectors scaled to unit length."""
     W = rng.standard_normal((n_features, dim), dtype=np.float32)
     V = rng.standard_normal((n_vectors, dim), dtype=np.float32)
     return unit_start(JointMap(LinearMap(W, np.zeros(dim, dtype=np.float32)), V))
 
 
-def rembrandt_start(rows: Rows, dim: int, rng: np.random.Generator) -> JointMap:
+def rembrandt_start(rows: Rows, dim: int, rng: Rng) -> JointMap:
     """Return the label vectors of the randomized embedding, of unit length, and its regressor."""
     ridge = Ridge(rows)
     V = rembrandt(ridge, dim, rng=rng).vectors
@@ -80,7 +80,7 @@ def descend(
     regularization: float = 0.1,
     max_epochs: int = 20,
     fixed_vectors: bool = False,
-    rng: np.random.Generator,
+    rng: Rng,
     n_jobs: int = 1,
 ) -> JointMap:
     """Return W and V with a small loss of `violations`, by AdaGrad on batches of rows.

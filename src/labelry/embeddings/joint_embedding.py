@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelry.arrays import F32, Ints
+from labelry.arrays import F32, Ints, Rng
 from labelry.embeddings import ranked_space
 from labelry.embeddings.joint_descent import JointMap, random_start, rembrandt_start
 from labelry.embeddings.rembrandt import Embedding
@@ -78,7 +78,7 @@ class JointSpace(ranked_space.RankedSpace):
 
 
 def fit_joint_embedding(
-    rows: Rows, settings: JointEmbeddingSettings | WSABIESettings, rng: np.random.Generator
+    rows: Rows, settings: JointEmbeddingSettings | WSABIESettings, rng: Rng
 ) -> JointSpace:
     """Learn W and V together, so that each true label y beats each wrong label j by a margin."""
     rows, _, Y = ranked_space.rows_to_learn(rows, settings, "a joint embedding")
@@ -97,7 +97,7 @@ def fit_joint_embedding(
     return ranked_space.learn_space(rows, start, violations, settings, space, rng)
 
 
-def laplacian_eigenmaps(A: csr_array, embedding_dim: int, *, rng: np.random.Generator) -> Embedding:
+def laplacian_eigenmaps(A: csr_array, embedding_dim: int, *, rng: Rng) -> Embedding:
     """Return V that minimises ``sum_ij A_ij |V_i - V_j|^2`` subject to ``V'DV = I``.
 
     A (n_labels, n_labels) is symmetric and not negative, for example a confusion matrix. D has its
@@ -153,7 +153,7 @@ class SequentialSpace(JointSpace):
 
 
 def fit_sequential_embedding(
-    rows: Rows, settings: SequentialEmbeddingSettings, rng: np.random.Generator
+    rows: Rows, settings: SequentialEmbeddingSettings, rng: Rng
 ) -> SequentialSpace:
     """Solve convex problems in sequence: classifiers, label vectors, and a max-margin W."""
     rows, _, Y = ranked_space.rows_to_learn(rows, settings, "sequential-embedding")

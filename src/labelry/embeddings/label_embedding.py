@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from labelry.arrays import F32, Ints
+from labelry.arrays import F32, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.embeddings.rembrandt import (
     Embedding,
@@ -49,7 +49,7 @@ class Method(NamedTuple):
     """How one published method embeds the labels."""
 
     # embed(ridge, dim, settings, rng) returns the embedding of `dim` dimensions.
-    embed: Callable[[Ridge, int, LabelEmbeddingSettings, np.random.Generator], Embedding]
+    embed: Callable[[Ridge, int, LabelEmbeddingSettings, Rng], Embedding]
     # energy(ridge, settings) returns the operator of which the embedding holds the leading
     # directions; a text says why there is none.
     energy: Callable[[Ridge, LabelEmbeddingSettings], Operator] | str
@@ -235,7 +235,7 @@ class CorrectedLabelEmbedding(EmbeddedLabels):
 def fit_label_embedding(
     rows: Rows,
     settings: LabelEmbeddingSettings,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     tolerance: float = 1e-4,
     before: LabelEmbedding | None = None,
@@ -270,9 +270,7 @@ def fit_label_embedding(
     return CorrectedLabelEmbedding(*parts, _correction_of(rows, settings, rng))
 
 
-def _captured(
-    ridge: Ridge, settings: LabelEmbeddingSettings, share: float, rng: np.random.Generator
-) -> Embedding:
+def _captured(ridge: Ridge, settings: LabelEmbeddingSettings, share: float, rng: Rng) -> Embedding:
     """Return the fewest leading directions that hold a share of the energy."""
     method = settings.method
     if isinstance(method.energy, str):
@@ -320,7 +318,7 @@ def _fit_decoder(
     regressor: LinearMap,
     V: F32,
     multiclass: bool,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> Neighbours | LinearDecoder:
     """Fit what turns the predicted embedding back into labels V (n_labels, k)."""
     rows = ridge.rows
@@ -366,9 +364,7 @@ def _embedded(regressor: LinearMap, rows: Rows) -> F32:
     return predicted.gathered("X")[0]
 
 
-def _embedded_out_of_fold(
-    whole: Ridge, settings: LabelEmbeddingSettings, V: F32, rng: np.random.Generator
-) -> F32:
+def _embedded_out_of_fold(whole: Ridge, settings: LabelEmbeddingSettings, V: F32, rng: Rng) -> F32:
     """Return what `_embedded` does, but each row by a regressor of the other folds."""
     rows = whole.rows
     Z = np.empty((rows.n_rows, V.shape[1]), dtype=np.float32)
@@ -380,9 +376,7 @@ def _embedded_out_of_fold(
     return Z
 
 
-def _correction_of(
-    rows: Rows, settings: LabelEmbeddingSettings, rng: np.random.Generator
-) -> Correction:
+def _correction_of(rows: Rows, settings: LabelEmbeddingSettings, rng: Rng) -> Correction:
     """Fit the sparse part, on shortlists from models that have not seen the row."""
     X, Y = in_memory(rows, "a correction")
     size = min(_SHORTLIST, Y.shape[1])
@@ -401,9 +395,7 @@ def _correction_of(
     return fit_correction(X, Y, candidates, log_odds(scores), **options)
 
 
-def _chosen_dim(
-    rows: Rows, settings: LabelEmbeddingSettings, rng: np.random.Generator, tolerance: float
-) -> int:
+def _chosen_dim(rows: Rows, settings: LabelEmbeddingSettings, rng: Rng, tolerance: float) -> int:
     """Return the smallest dimension that is as good as any, by P@1 on a tenth of the rows."""
     n, n_labels = rows.n_rows, rows.n_labels
     if n < 2:

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import expit
 
-from labelry.arrays import F32, F64, Ints
+from labelry.arrays import F32, F64, Ints, Rng
 from labelry.checks import refuse_masked
 from labelry.linalg.matrices import Matrix, product, with_constant
 from labelry.linalg.rows import Block, Rows
@@ -294,9 +294,7 @@ class LowRankMap(Ranker):
         return LinearDecoder(H.T, np.zeros(len(H), dtype=np.float32), link)
 
 
-def fit_leml(
-    rows: Rows, settings: LEMLSettings, rng: np.random.Generator, known: Any = None
-) -> LowRankMap:
+def fit_leml(rows: Rows, settings: LEMLSettings, rng: Rng, known: Any = None) -> LowRankMap:
     """Fit a low-rank map by turns in its two factors; `known` is nonzero where Y is known."""
     unit = settings.normalize
     rows = rows.mapped(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from threadpoolctl import threadpool_limits
 
-from labelry.arrays import I32, I64, Bools, Ints
+from labelry.arrays import I32, I64, Bools, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.linalg.balanced_clusters import Sets, split_sets
 from labelry.linalg.clusters import cluster_sums, nearest_centre, unit_centres, unit_columns
@@ -101,7 +101,7 @@ def n_stored(rows: Rows) -> int:
 
 
 def cluster_rows(
-    rows: Rows, settings: EnsembleSettings, normalize: bool, rng: np.random.Generator
+    rows: Rows, settings: EnsembleSettings, normalize: bool, rng: Rng
 ) -> tuple[Rows, list[Sets]]:
     """Return the rows in a form for many passes, and their clusters for each learner."""
     rows = (rows.unit() if normalize else rows).kept()
@@ -109,9 +109,7 @@ def cluster_rows(
     return rows, make_partitions(rows if normalize else rows.unit(), *sizes, rng=rng)
 
 
-def make_partitions(
-    rows: Rows, n_clusters: int, n_learners: int, *, rng: np.random.Generator
-) -> list[Sets]:
+def make_partitions(rows: Rows, n_clusters: int, n_learners: int, *, rng: Rng) -> list[Sets]:
     """Cluster rows of unit length (or zero), once for each learner.
 
     Clusters are balanced: none is much larger than another. Of very many rows a random sample is
@@ -157,11 +155,7 @@ def _with_others(partitions: list[Sets], X: Matrix, drawn: Bools, rows: Rows) ->
 
 
 def fit_clusters(
-    fit: Callable[[Matrix, csr_array, np.random.Generator, int], T],
-    rows: Rows,
-    partitions: list[Sets],
-    *,
-    rng: np.random.Generator,
+    fit: Callable[[Matrix, csr_array, Rng, int], T], rows: Rows, partitions: list[Sets], *, rng: Rng
 ) -> list[list[T]]:
     """Return ``fit(X[rows], Y[rows], rng, n_jobs)`` for each cluster of each learner.
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from labelry import memory
-from labelry.arrays import F32, I64, Ints
+from labelry.arrays import F32, I64, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.embeddings import local_clusters as local
 from labelry.embeddings.leml import LEMLSettings, LowRankSettings, fit_leml
@@ -112,9 +112,7 @@ class LocalLowRankMaps(Ranker):
             raise ValueError("learners must be there")
 
 
-def fit_local_leml(
-    rows: Rows, settings: LocalLEMLSettings, rng: np.random.Generator
-) -> LocalLowRankMaps:
+def fit_local_leml(rows: Rows, settings: LocalLEMLSettings, rng: Rng) -> LocalLowRankMaps:
     """Cluster the rows several times, and fit a low-rank map to the rows of each cluster."""
     rows, partitions = local.cluster_rows(rows, settings, settings.normalize, rng)
     rank, ridge, n_rounds = settings.embedding_dim, settings.regularization, settings.n_rounds
@@ -128,7 +126,7 @@ def fit_local_leml(
 
 
 def _fit_cluster(
-    settings: LEMLSettings, X: Matrix, Y: csr_array, rng: np.random.Generator, n_jobs: int
+    settings: LEMLSettings, X: Matrix, Y: csr_array, rng: Rng, n_jobs: int
 ) -> LEMLCluster:
     """Fit LEML on the features and labels that some row of the cluster has."""
     features, labels = local.used_columns(X), local.used_columns(Y)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelry.arrays import F32, Ints
+from labelry.arrays import F32, Ints, Rng
 from labelry.embeddings.joint_descent import JointMap, descend
 from labelry.embeddings.violations import Violations
 from labelry.linalg.matrices import Matrix, scaled_rows
@@ -123,7 +123,7 @@ def learn_space(
     violations: Violations,
     settings: SpaceSettings,
     spaces: Callable[[JointMap], Sequence[S]],
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     fixed_vectors: bool = False,
 ) -> S:

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from labelry.arrays import F32
+from labelry.arrays import F32, Rng
 from labelry.linalg.sketch import principal_directions, randomized_eigh
 from labelry.linalg.solve import LinearMap, Ridge
 from labelry.progress import phase
@@ -40,7 +40,7 @@ def rembrandt(
     n_oversamples: int = 20,
     n_passes: int = 1,
     center: bool = False,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> Embedding:
     """Return leading eigenpairs of Y'HY, the covariance of what ridge regression predicts (Alg. 2).
 

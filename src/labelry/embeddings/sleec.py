@@ -18,7 +18,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array, eye_array, issparse, vstack
 
 from labelry import memory
-from labelry.arrays import F32, F64, I32, I64, Ints
+from labelry.arrays import F32, F64, I32, I64, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.embeddings import local_clusters as local
 from labelry.linalg.balanced_clusters import Sets
@@ -177,7 +177,7 @@ class LocalNeighbours(SharesRanker):
             yield slice(start, start + step), near, weights
 
 
-def fit_sleec(rows: Rows, settings: SLEECSettings, rng: np.random.Generator) -> LocalNeighbours:
+def fit_sleec(rows: Rows, settings: SLEECSettings, rng: Rng) -> LocalNeighbours:
     """Cluster the rows several times, and embed the rows of each cluster (Algorithm 1)."""
     rows, partitions = local.cluster_rows(rows, settings, settings.normalize, rng)  # line 1
     dim = settings.embedding_dim or (100 if rows.n_rows < _MANY_ROWS else 50)
@@ -198,7 +198,7 @@ def fit_sleec(rows: Rows, settings: SLEECSettings, rng: np.random.Generator) -> 
 
 
 def _fit_cluster(
-    how: SLEECSettings, dim: int, X: Matrix, Y: csr_array, rng: np.random.Generator, n_jobs: int
+    how: SLEECSettings, dim: int, X: Matrix, Y: csr_array, rng: Rng, n_jobs: int
 ) -> tuple[SLEECCluster, float]:
     """Return the embedding of one cluster, and the objective that was left."""
     features = local.used_columns(X)
@@ -274,7 +274,7 @@ def svp(
     *,
     max_steps: int = 10,
     tolerance: float = 1e-3,
-    rng: np.random.Generator,
+    rng: Rng,
     n_jobs: int = 1,
 ) -> tuple[F32, F64]:
     """Return Z with Z Z' near G on the pairs that G stores, by singular value projection.

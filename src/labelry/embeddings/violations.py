@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array
 
-from labelry.arrays import F32, Ints
+from labelry.arrays import F32, Ints, Rng
 from labelry.linalg.parallel import run_spans
 
 Negatives = Literal["hardest", "sampled", "warp"]
@@ -46,7 +46,7 @@ class LabelViolations:
         negatives: Negatives,
         *,
         offset: F32 | None = None,
-        rng: np.random.Generator,
+        rng: Rng,
         n_jobs: int = 1,
     ) -> None:
         self._Y, self._offset, self._rng, self._n_jobs = Y, offset, rng, n_jobs

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labelry.arrays import Rng
 from labelry.checks import check_at_least
 from labelry.data.dataset import Dataset
 from labelry.data.labels import label_counts
@@ -193,7 +194,7 @@ def _check_measure(measure: str) -> None:
         raise ValueError(f"measure must be one of {known}, such as P@1; got {measure!r}")
 
 
-def _parts(dataset: Dataset, rng: np.random.Generator) -> tuple[Dataset, Dataset]:
+def _parts(dataset: Dataset, rng: Rng) -> tuple[Dataset, Dataset]:
     """Split into rows to train on and rows to measure on."""
     n = dataset.n_rows
     if n < 2:
@@ -211,9 +212,7 @@ def _parts(dataset: Dataset, rng: np.random.Generator) -> tuple[Dataset, Dataset
     return dataset.take(~held_out), dataset.take(held_out)
 
 
-def _configurations(
-    ranges: dict[str, Range], n_trials: int, rng: np.random.Generator
-) -> list[dict[str, Any]]:
+def _configurations(ranges: dict[str, Range], n_trials: int, rng: Rng) -> list[dict[str, Any]]:
     """Return the defaults and random configurations, all different, at most `n_trials`."""
     found: list[dict[str, Any]] = [{}]
     for _ in range(_DRAWS * n_trials):

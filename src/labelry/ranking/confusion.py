@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from labelry.arrays import Rng
 from labelry.linalg.rows import Rows, in_memory
 from labelry.progress import phase
 from labelry.ranking.hold_out import validation_split
@@ -45,7 +46,7 @@ def confusion(Y: csr_array, predicted: ArrayLike) -> csr_array:
     return A
 
 
-def surrogate_confusion(rows: Rows, n_best: int, rng: np.random.Generator) -> csr_array:
+def surrogate_confusion(rows: Rows, n_best: int, rng: Rng) -> csr_array:
     """Return A = (C + C') / 2 of one-vs-rest classifiers: 80 % of the rows train, 20 % count.
 
     The paper counts the best label of each row. A good classifier then leaves most labels

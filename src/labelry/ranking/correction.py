@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 
-from labelry.arrays import F32, Bools, Ints
+from labelry.arrays import F32, Bools, Ints, Rng
 from labelry.linalg.balanced_clusters import Sets
 from labelry.linalg.dual_descent import row_energies
 from labelry.linalg.matrices import Matrix
@@ -100,7 +100,7 @@ def out_of_fold(
     *,
     n_folds: int = 3,
     groups: Ints | None = None,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> Shortlist:
     """Return shortlists of all rows, each from a model that has not seen the row or its group.
 
@@ -134,7 +134,7 @@ def fit_correction(
     *,
     groups: Ints | None = None,
     n_jobs: int = 1,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> Correction:
     """Fit the sparse part to what the low-rank scores of the shortlists leave unexplained.
 
@@ -203,7 +203,7 @@ class _Problem(NamedTuple):
 
 
 def _chosen(
-    problem: _Problem, settings: CorrectionSettings, groups: Ints | None, rng: np.random.Generator
+    problem: _Problem, settings: CorrectionSettings, groups: Ints | None, rng: Rng
 ) -> CorrectionSettings:
     """Return the settings with what is None chosen on a fifth of the rows, one after the other."""
     n_rows = problem.X.shape[0]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from labelry.arrays import I32, Bools, Ints
+from labelry.arrays import I32, Bools, Ints, Rng
 from labelry.data.labels import label_counts
 from labelry.linalg.rows import Rows
 from labelry.progress import phase
@@ -47,12 +47,7 @@ class Split(NamedTuple):
 
 
 def validation_split(
-    n_rows: int,
-    n_wanted: int,
-    rng: np.random.Generator,
-    *,
-    groups: Ints | None = None,
-    among: Ints | None = None,
+    n_rows: int, n_wanted: int, rng: Rng, *, groups: Ints | None = None, among: Ints | None = None
 ) -> Split:
     """Hold out `n_wanted` random rows, or whole groups of about as many rows together.
 
@@ -74,9 +69,7 @@ def validation_split(
     return Split(order[n_wanted:], order[:n_wanted])
 
 
-def folds(
-    n_rows: int, n_folds: int, rng: np.random.Generator, *, groups: Ints | None = None
-) -> list[Split]:
+def folds(n_rows: int, n_folds: int, rng: Rng, *, groups: Ints | None = None) -> list[Split]:
     """Return splits that hold out each row once; rows of a group are in one fold.
 
     There are fewer folds if there are fewer rows or groups; a ValueError if there is only one.
@@ -120,7 +113,7 @@ def hold_out(
     n_wanted: int,
     most: int,
     similarity: float,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     of_group: int = CALIBRATED_OF_GROUP,
     keep_labels: bool = True,
@@ -150,7 +143,7 @@ def hold_out(
     return HeldOut(groups, np.flatnonzero(drawn)[few], unseen, counts, lost)
 
 
-def drawn_groups(groups: Ints, n_wanted: int, most: int, rng: np.random.Generator) -> I32:
+def drawn_groups(groups: Ints, n_wanted: int, most: int, rng: Rng) -> I32:
     """Return some of the given groups (n_rows,), as `drawn_near_duplicates` does.
 
     If all are larger than `n_wanted`, one of at most `most` rows is taken; a ValueError if there is

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelry.arrays import F32, F64, I64, Ints
+from labelry.arrays import F32, F64, I64, Ints, Rng
 from labelry.linalg.balanced_clusters import Sets
 from labelry.linalg.clusters import nearest_centre, unit_centres
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, run, run_spans
@@ -73,7 +73,7 @@ def fit_logistic(
     n_negatives: int | None = None,
     groups: Ints | None = None,
     n_jobs: int | None = None,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> LinearMap:
     """Fit logits ``features(z) @ coef + intercept`` of small log loss, with early stopping.
 
@@ -174,11 +174,7 @@ class _Whitening(NamedTuple):
 
 
 def _whiten(
-    Z: F32,
-    features: Callable[[F32], F32] | None,
-    sample: Ints,
-    ridge: float,
-    rng: np.random.Generator,
+    Z: F32, features: Callable[[F32], F32] | None, sample: Ints, ridge: float, rng: Rng
 ) -> tuple[_Whitening, RowSource]:
     """Return the whitening of a sample of rows, and the source of whitened minibatches.
 
@@ -261,7 +257,7 @@ class _ShortlistLoss(_Loss):
 
     n_negatives: int
     cells: list[Ints]
-    rng: np.random.Generator
+    rng: Rng
     likely: Ints = field(init=False)  # (n_rows, n_likely); no rows until it is prepared
 
     def __post_init__(self) -> None:
@@ -318,9 +314,7 @@ class _ShortlistLoss(_Loss):
         for part in _blocks(rows):
             yield self._residuals(part, self.source(part), W, rng)[-1]
 
-    def _residuals(
-        self, rows: Ints, F: F32, W: F32, rng: np.random.Generator
-    ) -> tuple[F32, Ints, Ints, Losses]:
+    def _residuals(self, rows: Ints, F: F32, W: F32, rng: Rng) -> tuple[F32, Ints, Ints, Losses]:
         """Return residuals, rows and labels of the pairs of shortlists, and the losses of rows."""
         T = self.Y[rows]
         n, c = T.shape
@@ -340,7 +334,7 @@ class _ShortlistLoss(_Loss):
         return S, row_of_pair, labels, losses
 
 
-def _cells(Z: F32, n_jobs: int, rng: np.random.Generator) -> list[Ints]:
+def _cells(Z: F32, n_jobs: int, rng: Rng) -> list[Ints]:
     """Return groups of rows that lie close together: spherical k-means, of a sample of them.
 
     The number of groups does not depend on the labels, and is bounded.
@@ -364,7 +358,7 @@ def _minimise(
     max_epochs: int,
     first_rate: float,
     regularization: float,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> F32:
     """Return the coefficients of the epoch of the least held-out loss, or else the last."""
     n_batches = -(-len(rows) // int(np.clip(len(rows) // 64, 32, _BATCH)))

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import CSR, F32, I32, I64, Bools, Ints
+from labelry.arrays import CSR, F32, I32, I64, Bools, Ints, Rng
 from labelry.linalg.matrices import Matrix
 from labelry.linalg.parallel import resolve_jobs, run, spans
 from labelry.linalg.rows import Block, Rows, StreamedRows
@@ -38,9 +38,7 @@ def near_duplicates(X: Matrix, similarity: float = 0.9, n_jobs: int | None = 1) 
     return _groups(X, similarity, np.arange(n, dtype=np.int32), n, resolve_jobs(n_jobs))
 
 
-def drawn_near_duplicates(
-    rows: Rows, similarity: float, n_wanted: int, rng: np.random.Generator
-) -> I32:
+def drawn_near_duplicates(rows: Rows, similarity: float, n_wanted: int, rng: Rng) -> I32:
     """Return groups of near-duplicates, of about `n_wanted` rows together; -1 for other rows.
 
     Groups are sought only for rows that are drawn. Groups of more than `n_wanted` rows are left

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import csr_array, issparse, vstack
 
-from labelry.arrays import F32, I32, I64, Ints
+from labelry.arrays import F32, I32, I64, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.linalg.balanced_clusters import Sets, sparse_products
 from labelry.linalg.clusters import nearest_centre, unit_centres
@@ -59,9 +59,7 @@ class VectorLists(NamedTuple):
         return near, inner
 
 
-def make_lists(
-    points: F32, *, rng: np.random.Generator, n_jobs: int = 1
-) -> tuple[VectorLists, Ints]:
+def make_lists(points: F32, *, rng: Rng, n_jobs: int = 1) -> tuple[VectorLists, Ints]:
     """Return lists for points of unit length, and the order in which the points must be kept.
 
     They come from spherical k-means on a sample, and are at most twice the root of the number of
@@ -189,7 +187,7 @@ class Neighbours(SharesRanker):
             weights /= weights.sum(axis=1, keepdims=True)
             yield rows, near, weights
 
-    def approximate(self, rng: np.random.Generator, n_jobs: int = 1) -> Neighbours:
+    def approximate(self, rng: Rng, n_jobs: int = 1) -> Neighbours:
         """Return the same points in lists, of which a query searches a few: faster if many.
 
         It finds about 99 of the 100 nearest of 40,000 points.
@@ -276,9 +274,7 @@ def plain_neighbours(
     return Neighbours(points, None, Y, n_neighbors, sharpness)
 
 
-def fit_nearest_neighbours(
-    rows: Rows, settings: NearestNeighboursSettings, rng: np.random.Generator
-) -> Neighbours:
+def fit_nearest_neighbours(rows: Rows, settings: NearestNeighboursSettings, rng: Rng) -> Neighbours:
     """Keep the training rows and their labels, in lists if an approximate index is asked for."""
     found = plain_neighbours(*in_memory(rows, "knn"), settings.n_neighbors, settings.sharpness)
     return found if settings.index == "exact" else found.approximate(rng, rows.n_jobs)

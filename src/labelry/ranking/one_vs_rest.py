@@ -10,7 +10,7 @@ from scipy.sparse import coo_array, csr_array, issparse
 from scipy.special import expit
 
 from labelry import memory
-from labelry.arrays import F32, I32, Ints
+from labelry.arrays import F32, I32, Ints, Rng
 from labelry.linalg.dual_descent import LaneProblem, MarginLoss, row_energies, train_lanes
 from labelry.linalg.lanes import LANES, lane_zeros
 from labelry.linalg.matrices import Matrix, product, scaled_rows
@@ -88,9 +88,7 @@ class LinearClassifiers(Ranker):
         return expit(S) if self.logistic else S
 
 
-def fit_one_vs_rest(
-    rows: Rows, settings: OneVsRestSettings, rng: np.random.Generator
-) -> LinearClassifiers:
+def fit_one_vs_rest(rows: Rows, settings: OneVsRestSettings, rng: Rng) -> LinearClassifiers:
     """Train one L2-regularised linear classifier per label, by dual coordinate descent."""
     X, Y = in_memory(rows, "one-vs-rest")
     n_features, n_labels = rows.n_features, rows.n_labels

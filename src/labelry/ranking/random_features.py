@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 
-from labelry.arrays import F32, F64
+from labelry.arrays import F32, F64, Rng
 
 Kernel = Literal["gaussian", "laplacian"]
 
@@ -39,7 +39,7 @@ def make_random_features(
     kernel: Kernel = "gaussian",
     bandwidth: float = 0.5,
     Y: csr_array | None = None,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> RandomFeatures:
     """Draw random features of the Gaussian or the Laplacian kernel, scaled to the rows of `Z`.
 

@@ -17,7 +17,7 @@ from numba import njit
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from labelry.arrays import F32, I32, Bools, Ints
+from labelry.arrays import F32, I32, Bools, Ints, Rng
 from labelry.checks import StoredCheck, check_at_least
 from labelry.linalg.blas import library_threads
 from labelry.linalg.parallel import run_spans
@@ -127,9 +127,7 @@ def with_logarithms(F: F32) -> F32:
     return np.concatenate([F, *logs], axis=-1)
 
 
-def fit_reranker(
-    candidates: Ints, F: F32, hits: Bools, kind: Kind, rng: np.random.Generator
-) -> Reranker | None:
+def fit_reranker(candidates: Ints, F: F32, hits: Bools, kind: Kind, rng: Rng) -> Reranker | None:
     """Fit to candidates (n, m) of rows that were held out from the scorers; `hits` are true ones.
 
     `F` (n, m, n_features) comes from `labelry.ranking.evidence`. The kind "average" is logistic
@@ -154,9 +152,7 @@ def fit_reranker(
     return Reranker([model.adjusted(s, by) for model, s in zip(models, shares, strict=True)])
 
 
-def _drawn_candidates(
-    features: F32, true: Bools, rng: np.random.Generator
-) -> tuple[F32, Bools, float]:
+def _drawn_candidates(features: F32, true: Bools, rng: Rng) -> tuple[F32, Bools, float]:
     """Return all true candidates, some of the others, and the share of the others that is kept."""
     others = np.flatnonzero(~true)
     n_drawn = max(_MOST_CANDIDATES - (len(true) - len(others)), _MOST_CANDIDATES // 2)
@@ -179,7 +175,7 @@ def _logistic_model(features: F32, true: Bools) -> Logistic:
     return Logistic(coef.astype(np.float32), float(model.intercept_[0] - mean @ coef))
 
 
-def _boosted_model(features: F32, true: Bools, rng: np.random.Generator) -> Boosted:
+def _boosted_model(features: F32, true: Bools, rng: Rng) -> Boosted:
     """Fit boosted trees, and copy them into plain arrays."""
     model = HistGradientBoostingClassifier(
         max_iter=_N_TREES,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labelry.arrays import F32, Bools, Ints
+from labelry.arrays import F32, Bools, Ints, Rng
 from labelry.checks import StoredCheck
 from labelry.ranking.evidence import PER_SCORER, known_of_labels, of_candidates
 from labelry.ranking.rerank import Kind, Reranker, fit_reranker, mean_reranker
@@ -43,7 +43,7 @@ class ZeroShotReranker(NamedTuple):
 
 
 def fit_with_zero_shot(
-    candidates: Ints, F: F32, hits: Bools, kind: Kind, rng: np.random.Generator
+    candidates: Ints, F: F32, hits: Bools, kind: Kind, rng: Rng
 ) -> Reranker | ZeroShotReranker | None:
     """Fit a re-ranker as `fit_reranker` does, with a model of its own for labels without rows.
 

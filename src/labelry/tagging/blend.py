@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelry.arrays import F32, Bools, Ints
+from labelry.arrays import F32, Bools, Ints, Rng
 from labelry.checks import StoredCheck, check_one_of
 from labelry.linalg.blas import library_threads
 from labelry.linalg.matrices import Matrix, scaled_rows
@@ -197,7 +197,7 @@ _TREES_ALONE |= {"least_score": _HALF, "held_out_ndcg": {}}
 # Threads of BLAS go on looking for work when they have none, for a tenth of a second, and slow the
 # kernels down, which have most of it.
 @library_threads(1)
-def fit_blend(rows: Rows, settings: BlendSettings, rng: np.random.Generator) -> BlendModel:
+def fit_blend(rows: Rows, settings: BlendSettings, rng: Rng) -> BlendModel:
     """Fit retrievers without some rows, a re-ranker on these, and the retrievers to all rows.
 
     The re-ranker is left out if a scorer alone is better on the held-out rows. Descriptions of
@@ -226,7 +226,7 @@ def fit_blend(rows: Rows, settings: BlendSettings, rng: np.random.Generator) -> 
 
 
 def _fit_ranking(
-    retrievers: Retrievers, held: HeldOut, settings: BlendSettings, rng: np.random.Generator
+    retrievers: Retrievers, held: HeldOut, settings: BlendSettings, rng: Rng
 ) -> dict[str, Any]:
     """Fit the re-ranker to held-out rows, and keep it if it is better than each scorer.
 
@@ -285,7 +285,7 @@ def _fit_halves(
     groups: Ints,
     first: Bools,
     kind: Kind,
-    rng: np.random.Generator,
+    rng: Rng,
     n_jobs: int,
 ) -> tuple[AnyReranker, F32] | None:
     """Fit a re-ranker to each half of the groups: return the mean, and log odds of the other half.

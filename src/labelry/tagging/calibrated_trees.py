@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from labelry.arrays import F32, I32, Bools, Ints
+from labelry.arrays import F32, I32, Bools, Ints, Rng
 from labelry.linalg.matrices import Matrix, scaled_rows
 from labelry.linalg.rows import Rows
 from labelry.metrics.matching import match
@@ -90,9 +90,7 @@ class CalibratedTrees(Ranker):
         return linear.score_of(self, x, label, n_jobs), {}
 
 
-def fit_calibrated_trees(
-    rows: Rows, settings: ObjectiveSettings, rng: np.random.Generator
-) -> CalibratedTrees:
+def fit_calibrated_trees(rows: Rows, settings: ObjectiveSettings, rng: Rng) -> CalibratedTrees:
     """Train trees without a few rows, calibrate on these, and train some classifiers again.
 
     A classifier is trained again, on all rows, if it missed more than 1 in 32 of the rows of its

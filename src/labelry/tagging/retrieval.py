@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, dia_array, issparse, vstack
 
-from labelry.arrays import F32, I32, Bools, Ints
+from labelry.arrays import F32, I32, Bools, Ints, Rng
 from labelry.checks import StoredCheck, check_at_least
 from labelry.data.labels import label_counts
 from labelry.embeddings.label_embedding import (
@@ -201,7 +201,7 @@ def fit_retrievers(
     rows: Rows,
     settings: RetrieverSettings,
     names: LabelNames | None,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     further: Matrix | None = None,
     before: Retrievers | None = None,

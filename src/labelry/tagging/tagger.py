@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from labelry.arrays import Rng
 from labelry.linalg.rows import Rows
 from labelry.parameters import Settings, param, settings
 from labelry.ranking.objectives import OBJECTIVE_HELP, Objective, ObjectiveSettings
@@ -51,7 +52,7 @@ class TaggerSettings(Settings):
 
 
 def fit_tagger(
-    rows: Rows, settings: TaggerSettings, rng: np.random.Generator, start: float | None = None
+    rows: Rows, settings: TaggerSettings, rng: Rng, start: float | None = None
 ) -> CalibratedTrees | BlendModel:
     """Fit the quality that was asked for, or what the budget allows.
 
@@ -65,7 +66,7 @@ def fit_tagger(
     return replace(model, chosen=chosen)
 
 
-def _choice(rows: Rows, settings: TaggerSettings, rng: np.random.Generator, start: float) -> Choice:
+def _choice(rows: Rows, settings: TaggerSettings, rng: Rng, start: float) -> Choice:
     """Return the quality that was asked for, or what the budget allows."""
     quality = settings.quality
     if settings.budget is None:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from labelry.arrays import F32, F64, Bools, Ints
+from labelry.arrays import F32, F64, Bools, Ints, Rng
 from labelry.embeddings.moments.bounds import (
     ConvergenceBound,
     MomentStatistics,
@@ -152,7 +152,7 @@ class TopicModel(Ranker):
         return convergence_bound(self.statistics, self.topic_proportions, n_rows, delta)
 
 
-def fit_moments(rows: Rows, settings: MomentsSettings, rng: np.random.Generator) -> TopicModel:
+def fit_moments(rows: Rows, settings: MomentsSettings, rng: Rng) -> TopicModel:
     """Learn topics by Algorithm 1; held-out rows choose the temperature and the smoothing.
 
     Three passes, one for each refinement and power pass, and one for the frequencies of words.
@@ -179,7 +179,7 @@ def fit_moments(rows: Rows, settings: MomentsSettings, rng: np.random.Generator)
     return TopicModel(topics, statistics, temperature, frequencies, labels_per_row)
 
 
-def _held_out(rows: Rows, settings: MomentsSettings, rng: np.random.Generator) -> Bools:
+def _held_out(rows: Rows, settings: MomentsSettings, rng: Rng) -> Bools:
     """Return which rows choose among temperatures and smoothings: none if both are given.
 
     They are not among the training rows, unless there are so few rows that all do both.
@@ -197,7 +197,7 @@ def _best_of_columns(ranks: F32, values: F32, k: int) -> tuple[Ints, F32]:
 
 
 def learn_topics(
-    rows: Rows, settings: MomentsSettings, rng: np.random.Generator
+    rows: Rows, settings: MomentsSettings, rng: Rng
 ) -> tuple[Estimate, MomentStatistics]:
     """Return words, labels and proportions of topics, and what the bounds depend on.
 

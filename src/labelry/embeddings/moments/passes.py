@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, svd
 from scipy.sparse import csr_array, issparse
 
-from labelry.arrays import F32
+from labelry.arrays import F32, Rng
 from labelry.embeddings.moments.bounds import MomentStatistics
 from labelry.embeddings.moments.tensor import symmetrize, transform
 from labelry.linalg.matrices import Matrix, add_cross, product, scatter
@@ -111,7 +111,7 @@ class WordMoments:
         self.removed = diagonal == "removed"
         self.normalize = normalize
 
-    def sketch(self, n_columns: int, n_power_passes: int, rng: np.random.Generator) -> F32:
+    def sketch(self, n_columns: int, n_power_passes: int, rng: Rng) -> F32:
         """Multiply M2 by a random matrix (pass 1, line 1); keep the counts in `self.counts`.
 
         Returns a basis (d, m) of the range. Its columns are near the eigenvectors, each scaled so

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from labelry.arrays import F32
+from labelry.arrays import F32, Rng
 from labelry.progress import phase
 
 # Not tuned, any of them.
@@ -32,9 +32,7 @@ def transform(T: F32, R: F32) -> F32:
     return np.ascontiguousarray(T)
 
 
-def tensor_eigenpairs(
-    T: F32, n_pairs: int, *, n_restarts: int = 20, rng: np.random.Generator
-) -> tuple[F32, F32]:
+def tensor_eigenpairs(T: F32, n_pairs: int, *, n_restarts: int = 20, rng: Rng) -> tuple[F32, F32]:
     """Return values (n_pairs,) and unit vectors (k, n_pairs) of a symmetric tensor T (k, k, k).
 
     The pairs are found one after the other. Many starts make power steps v <- T(I, v, v). The
