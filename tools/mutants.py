@@ -194,13 +194,17 @@ def main() -> None:
             if not passes(tuple(tests)):
                 print(f"left out, as its tests fail or take too long without a change: {mutant}")
                 continue
+            original = (
+                copy / f"{mutant.path}.original"
+            )  # keeps its time, by which kernels are found
+            (copy / mutant.path).rename(original)
             (copy / mutant.path).write_text(mutant.text)
             if run(copy, tests, given.each):
                 survivors.append(mutant)
                 print(mutant, flush=True)
             else:
                 caught += 1
-            shutil.copy2(ROOT / mutant.path, copy / mutant.path)
+            original.replace(copy / mutant.path)
     total = caught + len(survivors)
     print(f"{caught} of {total} mutants were caught, {100 * caught / max(total, 1):.0f} %")
 

@@ -29,6 +29,8 @@ _MOST_XZ_MEMORY = 1 << 27  # as `xz -9` needs half of that
 _BUFFER = 1 << 18
 _UNPACKED = 1 << 20  # bytes that are unpacked together
 
+_RENAMES_OPEN_FILES = sys.platform != "win32"
+
 MOST_LINE = 1 << 26  # bytes; without a bound, one line of a small compressed file fills the memory
 
 STANDARD_INPUT = "-"
@@ -170,7 +172,10 @@ def open_output(path: str | Path) -> Iterator[BinaryIO]:
                 return
             file.flush()
             os.fsync(file.fileno())
-            os.replace(part, target)  # still locked, so that nobody takes it for abandoned
+            if _RENAMES_OPEN_FILES:
+                os.replace(part, target)  # still locked, so that nobody takes it for abandoned
+        if not _RENAMES_OPEN_FILES:
+            os.replace(part, target)
         sync(target.parent)
     except OSError as error:
         if error.filename is not None:  # of another file, which the block works with

@@ -6,13 +6,17 @@ Each connection is an open file, and a process may have only so many.
 from __future__ import annotations
 
 import asyncio
-import resource
 import sys
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from labelry.server.gate import SURPLUS
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None  # type: ignore[assignment]
 
 HEADER_SECONDS = 10.0
 HEADER_BYTES = 1 << 16
@@ -208,6 +212,8 @@ def allow_connections(n: int) -> None:
 
 def _limits() -> tuple[int, int]:
     """Return the limit of this process, and how far it can be raised."""
+    if resource is None:
+        return sys.maxsize, sys.maxsize
     found = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft, hard = (sys.maxsize if n == resource.RLIM_INFINITY else n for n in found)
     return soft, hard

@@ -43,7 +43,8 @@ _RECEIVE_BYTES = 1 << 16  # that wait to be read; Linux takes twice as many
 _LATE_SECONDS = 5.0  # after its time to end, before a worker is killed
 _PAUSE_SECONDS = 5.0  # before a worker that could not load the model ends and is replaced
 
-_TERMINAL = {signal.SIGINT, signal.SIGHUP}
+_HANGUP = getattr(signal, "SIGHUP", None)  # Windows has none
+_TERMINAL = {signal.SIGINT, signal.SIGHUP} if _HANGUP else {signal.SIGINT}
 
 
 def serve(
@@ -156,7 +157,7 @@ def _serve_here(config: uvicorn.Config, listener: socket.socket, ready: Callable
 
 def _heeds_hangups() -> bool:
     """Return whether a hangup is to end this process; nohup says no."""
-    return signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return _HANGUP is not None and signal.getsignal(_HANGUP) is not signal.SIG_IGN
 
 
 class _Server(uvicorn.Server):
@@ -177,8 +178,8 @@ class _Workers(Multiprocess):
     ) -> None:
         heeds_hangups = _heeds_hangups()
         super().__init__(config, sockets=[listener])
-        if not heeds_hangups:
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if _HANGUP is not None and not heeds_hangups:
+            signal.signal(_HANGUP, signal.SIG_IGN)
         self._ready = ready
         self._serving = False
         self._failed: int | None = None  # exit code of a worker that ended before any served
@@ -248,6 +249,9 @@ def _signals_for_this_process() -> Iterator[None]:
     ends them. It heeds the signals afterwards.
     """
     resource_tracker.ensure_running()  # or it is started with the first, and lets them through
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
     signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINAL)
     try:
         yield

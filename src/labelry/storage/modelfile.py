@@ -18,8 +18,7 @@ against someone who changes a model on purpose. ``model.json`` must be, byte for
 bytes, but for ``about.json``, which holds the date (set SOURCE_DATE_EPOCH to fix it), and
 ``training.json``, which `load` does not read.
 
-`labelry.storage.replacing` says how a save survives a crash. Saving needs a POSIX system; loading
-does not.
+`labelry.storage.replacing` says how a save survives a crash.
 """
 
 from __future__ import annotations

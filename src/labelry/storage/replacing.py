@@ -8,8 +8,8 @@ leaves only that directory. Readers then take it, and the next writer first move
 
 A writer holds a lock (``flock``) on its hidden directory; the lock ends with the process. So a
 hidden directory without a lock was left by a crash, and the next writer to that path deletes it.
-The parent directory is locked while names change, so that writers of one path take turns. Writing
-needs a POSIX system; reading does not.
+The parent directory is locked while names change, so that writers of one path take turns. Without
+``flock``, as on Windows, they must not write to one path at a time, and what a crash left stays.
 """
 
 from __future__ import annotations
@@ -41,12 +41,18 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until the content of a file or directory is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Wait until the content of a file or directory is on the disk, where the system can."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        if os.path.isdir(path):  # Windows opens no directories
+            return
+        raise
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some filesystems cannot sync a directory
+        # Some filesystems cannot sync a directory; Windows cannot sync what is open for reading.
+        if error.errno not in (errno.EINVAL, errno.EBADF):
             raise
     finally:
         os.close(descriptor)
@@ -117,8 +123,11 @@ def locked(directory: Path, *, wait: bool = True) -> Iterator[bool | None]:
     Yields False if another process has it; None on a filesystem without such locks, as some network
     filesystems are.
     """
-    import fcntl  # Windows has none, and can still load models
-
+    try:
+        import fcntl
+    except ImportError:  # Windows has none
+        yield None
+        return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         held: bool | None = True
@@ -159,13 +168,18 @@ def put_in_place(staging: Path, target: Path, check: Check) -> None:
             if not _exchange(staging, target):
                 _swap(staging, target)
         else:
+            with suppress(OSError):
+                target.rmdir()  # Windows does not replace an empty directory
             os.rename(staging, target)
         sync(target.parent)
 
 
 def _exchange(a: Path, b: Path) -> bool:
     """Exchange two names in one step; False if the system or the filesystem cannot."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    try:
+        rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    except (OSError, TypeError):  # Windows has no such library
+        return False
     at_cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE in <fcntl.h>, <linux/fs.h>
     return rename is not None and rename(at_cwd, bytes(a), at_cwd, bytes(b), exchange) == 0
 
