@@ -71,3 +71,36 @@ def test_numbers(value: Any) -> None:
     CHECK.number("n", -0.5)
     with pytest.raises(ValueError, match="n must be"):
         CHECK.number("n", value)
+
+
+def test_limits_are_allowed_themselves() -> None:
+    CHECK.number("n", 2.0, least=2.0)
+    CHECK.whole("n", 3, least=3)
+    CHECK.indices("i", np.array([2, 4]), 2, 5, least=2)
+    CHECK.indices("i", np.empty(0, dtype=np.int64), 0, 0)
+    CHECK.pointers("p", np.array([0, 1, 2]), 2, 2, least_step=1)
+    checks.check_at_least("n", 2, 2)
+    checks.check_positive("n", 1e-300)
+    with pytest.raises(ValueError, match="n must be a finite number of at least 2"):
+        CHECK.number("n", 1.9, least=2)
+    with pytest.raises(ValueError, match=f"n must be from 3 to {2**31 - 1}, got 2"):
+        CHECK.whole("n", 2, least=3)
+    with pytest.raises(ValueError, match="i must be from 2 to 4, got 1 to 4"):
+        CHECK.indices("i", np.array([1, 4]), 2, 5, least=2)
+    with pytest.raises(ValueError, match="p must rise from 0 to 2"):
+        CHECK.pointers("p", np.array([0, 0, 2]), 2, 2, least_step=1)
+    with pytest.raises(ValueError, match=r"n must be at least 2, got 1\.9"):
+        checks.check_at_least("n", 1.9, 2)
+    for value in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="n must be positive"):
+            checks.check_positive("n", value)
+
+
+def test_one_of_some_values() -> None:
+    assert checks.is_among("a", ("a", 1))
+    assert checks.is_among(1, ("a", 1))
+    assert not checks.is_among(True, ("a", 1))
+    assert not checks.is_among("b", ("a", 1))
+    checks.check_one_of("n", "a", ("a", 1))
+    with pytest.raises(ValueError, match="n must be one of a, 1; got 'b'"):
+        checks.check_one_of("n", "b", ("a", 1))
