@@ -479,13 +479,15 @@ def test_files_are_labelled_in_batches(
     quoted = "".join('{},"{}"\r\n'.format(i, t.replace('"', '""')) for i, t in enumerate(texts))
     found = _label_file(page, "many.csv", f"id,Text\r\n{quoted}".encode()).splitlines()
     assert sizes == [64, 64, 22]
-    assert found[0].startswith("text,label 1,description 1,score 1,label 2")
+    assert found[0].startswith("id,Text,label_1,score_1,label_2")  # as labelry predict has it
     assert len(found) == 151
-    assert found[1].startswith('"hen clucks egg, ""number"" 0",hen,,')
+    assert found[1].startswith('0,"hen clucks egg, ""number"" 0",hen,0.')
     lines = b"cat purrs\n\nowl hoots"
     records = [json.loads(r) for r in _label_file(page, "a.txt", lines, "jsonl").splitlines()]
     assert [r["text"] for r in records] == ["cat purrs", "", "owl hoots"]
     assert [records[0]["labels"][0], records[2]["labels"][0]] == ["cat", IMAGE]
+    assert [record.get("note") for record in records] == [None, "no known word", None]
+    assert "1 of them without a word" in page.inner_text("#file-said")
     rows = b'{"text": "=1+1 dog barks"}\n\n{"text": "bee\\nbuzzes"}\n'
     assert _label_file(page, "b.jsonl", rows).splitlines()[1].startswith("'=1+1 dog barks,dog,")
 

@@ -58,7 +58,7 @@ class Service:
         self.batcher.close()
 
     async def predict(self, request: Request) -> Response:
-        """Return the best labels of each row."""
+        """Return the best labels of each document or row."""
         wanted = await self._parsed(await read_json(request, self.settings))
         served = self.holder.current
         question = question_of(wanted, served, self.settings)
@@ -74,7 +74,7 @@ class Service:
                 description="Part of the label or its description, in upper or lower case.",
             ),
         ] = "",
-        limit: Annotated[int, Query(ge=1, le=1000, description="Most labels.")] = 20,
+        limit: Annotated[int, Query(ge=1, le=1000, description="Number of labels.")] = 20,
         after: Annotated[int, Query(ge=-1, description="Only ids above this one.")] = -1,
         label: Annotated[
             str | None, Query(max_length=10_000, description="Only the label of exactly this name.")
@@ -102,7 +102,7 @@ class Service:
     async def similar(
         self,
         label_id: LabelId,
-        k: Annotated[int, Query(ge=1, le=1000, description="Most labels.")] = 10,
+        k: Annotated[int, Query(ge=1, le=1000, description="Number of labels.")] = 10,
     ) -> Response:
         """Return the labels most similar to one, by the vectors of labels in the model."""
         served = self.holder.current
@@ -114,7 +114,7 @@ class Service:
     async def words(
         self,
         label_id: LabelId,
-        k: Annotated[int, Query(ge=1, le=1000, description="Most words of each kind.")] = 20,
+        k: Annotated[int, Query(ge=1, le=1000, description="Number of words of each kind.")] = 20,
     ) -> Response:
         """Return the words (or columns) with the largest weights for a label, and against it."""
         served = self.holder.current

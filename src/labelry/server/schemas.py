@@ -69,7 +69,7 @@ class PredictRequest(BaseModel):
             _kinds(_text_kind, "must be a string or a list of strings"),
         ]
         | None
-    ) = Field(None, description="A text, or a list of texts.")
+    ) = Field(None, description="A document, or a list of documents.")
     features: (
         Annotated[
             Dense | Sparse | Annotated[list[Row], _FIRST, Tag("many")],
@@ -81,15 +81,15 @@ class PredictRequest(BaseModel):
         description="A row, or a list of rows. A row is a list of all its values, or an object "
         'of those that are not zero, by column: {"3": 0.5}.',
     )
-    k: int = Field(5, ge=1, le=MOST_LABELS, description="Most labels per row.")
+    k: int = Field(5, ge=1, le=MOST_LABELS, description="Number of labels per document or row.")
     threshold: float | None = Field(
-        None, allow_inf_nan=False, description="Leave out labels that score less."
+        None, allow_inf_nan=False, description="Leave out labels with a lower score."
     )
     labels: Annotated[list[str | int], _FIRST] | None = Field(
         None, min_length=1, description="Rank only these labels."
     )
     explain: bool = Field(
-        False, description="Also say which features speak for and against each label."
+        False, description="Also return the words, or the features, for and against each label."
     )
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 // A file of documents: read here, labelled by the server in batches, offered as a download.
 
 import { $, ask, pause } from "./api.js";
-import { asCsv, asJsonl, textsOf } from "./formats.js";
+import { asCsv, asJsonl, tableOf } from "./formats.js";
 
 const MOST_BYTES = 200e6;
 const TRIES = 20; // while the server is busy
@@ -41,9 +41,8 @@ export class Files {
     this.abort = new AbortController();
     this.working(true);
     try {
-      const texts = textsOf(file.name, await read(file));
-      const rows = await this.label(texts, this.settings());
-      this.offer(file.name, texts, rows);
+      const table = tableOf(file.name, await read(file));
+      this.offer(file.name, table, await this.label(table.texts, this.settings()));
     } catch (error) {
       this.say(error.name === "AbortError" ? "Stopped." : error.message, true);
     }
@@ -65,12 +64,14 @@ export class Files {
   async label(texts, { k, threshold }) {
     const { max_batch: rows, max_body: bytes } = this.model.limits;
     const found = [];
+    const unknown = new Set(); // documents without a known word
     let most = Math.max(1, Math.min(rows, 128));
     let tries = 0;
     while (found.length < texts.length) {
       const text = batch(texts, found.length, most, bytes - 1000);
       try {
         const answer = await ask("/v1/predict", { body: { text, k, threshold }, signal: this.abort.signal });
+        for (const row of answer.no_known_word) unknown.add(found.length + row);
         found.push(...answer.predictions);
         tries = 0;
       } catch (error) {
@@ -82,20 +83,21 @@ export class Files {
       $("progress").value = found.length / texts.length;
       this.say(`${found.length.toLocaleString("en")} of ${texts.length.toLocaleString("en")} documents`);
     }
-    return found;
+    return { found, unknown };
   }
 
-  offer(name, texts, rows) {
+  offer(name, table, { found, unknown }) {
     const format = $("format").value;
-    const content = format === "csv" ? asCsv(texts, rows, this.settings().k) : asJsonl(texts, rows);
+    const content = format === "csv" ? asCsv(table, found, this.settings().k) : asJsonl(table, found, unknown);
     URL.revokeObjectURL($("download").href);
     const type = format === "csv" ? "text/csv" : "application/jsonl";
     $("download").href = URL.createObjectURL(new Blob([content], { type }));
     $("download").download = `${name.replace(/\.[^.]*$/, "")}-labels.${format}`;
     $("download").textContent = `Download ${$("download").download}`;
     $("download").hidden = false;
-    const n = texts.length;
-    this.say(`Done: ${n.toLocaleString("en")} ${n === 1 ? "document" : "documents"}.`);
+    const n = found.length;
+    const none = unknown.size ? ` ${unknown.size.toLocaleString("en")} of them without a word that the model knows.` : "";
+    this.say(`Done: ${n.toLocaleString("en")} ${n === 1 ? "document" : "documents"}.${none}`);
   }
 }
 

@@ -1,14 +1,18 @@
 // Files to lists of documents, and labels to files.
 
-/** The documents in a file; an Error that says what is wrong and in which line. */
-export function textsOf(name, content) {
+/**
+ * The documents in a file (`texts`), with the columns of its table (`header`, `rows`); an Error
+ * that says what is wrong and in which line.
+ */
+export function tableOf(name, content) {
   const kind = name.toLowerCase().match(/\.([^.]*)$/)?.[1];
   const readers = { txt: lines, jsonl: jsonl, ndjson: jsonl, csv: csv };
   if (!(kind in readers)) throw new Error("The name must end in .txt, .jsonl or .csv.");
   if (content.includes("\0")) throw new Error("The file is not text: it has zero bytes.");
-  const texts = readers[kind](content.replace(/^\ufeff/, ""));
-  if (!texts.length) throw new Error("The file has no documents.");
-  return texts;
+  const found = readers[kind](content.replace(/^\ufeff/, ""));
+  const table = found.texts ? found : { texts: found, header: ["text"], rows: found.map((text) => [text]) };
+  if (!table.texts.length) throw new Error("The file has no documents.");
+  return table;
 }
 
 function lines(content) {
@@ -33,15 +37,15 @@ function jsonl(content) {
 
 function csv(content) {
   const records = csvRecords(content);
-  const header = (records.shift()?.cells ?? []).map((cell) => cell.trim().toLowerCase());
-  const column = header.indexOf("text");
+  const header = (records.shift()?.cells ?? []).map((cell) => cell.trim());
+  const column = header.findIndex((cell) => cell.toLowerCase() === "text");
   if (column < 0) throw new Error(`The first line names no column "text"; it has: ${header.join(", ").slice(0, 200)}.`);
-  return records.map(({ cells, line }) => {
-    if (cells.length !== header.length) {
-      throw new Error(`Line ${line} has ${cells.length} columns, the first line ${header.length}.`);
-    }
-    return cells[column];
-  });
+  const wrong = records.find(({ cells }) => cells.length !== header.length);
+  if (wrong) {
+    throw new Error(`Line ${wrong.line} has ${wrong.cells.length} columns, the first line ${header.length}.`);
+  }
+  const rows = records.map(({ cells }) => cells);
+  return { texts: rows.map((cells) => cells[column]), header, rows };
 }
 
 /** Records of RFC 4180, each with the number of its first line; empty lines are left out. */
@@ -69,19 +73,15 @@ function csvRecords(content) {
   return records;
 }
 
-/** A line for each text: the text, then label and score of each label. */
-export function asCsv(texts, rows, k) {
-  const described = rows.some((labels) => labels.some((label) => label.description));
-  const names = (i) => [`label ${i + 1}`, ...(described ? [`description ${i + 1}`] : []), `score ${i + 1}`];
-  const most = Math.min(k, Math.max(1, ...new Set(rows.map((labels) => labels.length))));
-  const header = ["text", ...Array.from({ length: most }, (_, i) => names(i)).flat()];
-  const out = [header.map(cell).join(",")];
-  texts.forEach((text, row) => {
-    const labels = rows[row].flatMap((label) => [
-      cell(String(label.label)), ...(described ? [cell(label.description ?? "")] : []), label.score.toPrecision(4),
-    ]);
-    const filled = [cell(text), ...labels, ...Array(header.length).fill("")].slice(0, header.length);
-    out.push(filled.join(","));
+/** The columns of the file, then label and score of each label, as labelry predict names them. */
+export function asCsv({ header, rows }, predicted, k) {
+  const most = Math.min(k, Math.max(1, ...new Set(predicted.map((labels) => labels.length))));
+  const names = Array.from({ length: most }, (_, i) => [`label_${i + 1}`, `score_${i + 1}`]).flat();
+  const out = [[...header, ...names].map(cell).join(",")];
+  rows.forEach((cells, row) => {
+    const labels = predicted[row].slice(0, most).flatMap((label) => [cell(String(label.label)), label.score.toPrecision(7)]);
+    const filled = [...labels, ...Array(names.length - labels.length).fill("")];
+    out.push([...cells.map(cell), ...filled].join(","));
   });
   return `\ufeff${out.join("\r\n")}\r\n`; // the mark makes Excel read it as UTF-8
 }
@@ -92,9 +92,10 @@ function cell(text) {
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-export function asJsonl(texts, rows) {
-  const line = (text, labels) => JSON.stringify({
-    text, labels: labels.map((label) => label.label), scores: labels.map((label) => label.score),
+export function asJsonl({ texts }, predicted, unknown) {
+  const line = (text, labels, note) => JSON.stringify({
+    text, labels: labels.map((label) => label.label), scores: labels.map((label) => label.score), ...note,
   });
-  return texts.map((text, row) => `${line(text, rows[row])}\n`).join("");
+  const note = (row) => (unknown.has(row) ? { note: "no known word" } : {});
+  return texts.map((text, row) => `${line(text, predicted[row], note(row))}\n`).join("");
 }
