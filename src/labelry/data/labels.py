@@ -191,12 +191,11 @@ def _from_classes(Y: Any) -> EncodedLabels:
     y = column_or_1d(np.asarray(Y), warn=True)
     if y.dtype == object:
         y = np.asarray(y.tolist())
-    if y.dtype.kind == "f":
+    if y.dtype.kind in "uf":
         bad = np.flatnonzero(~np.isfinite(y))
         if len(bad):
             found = f"row {bad[0]} is {y[bad[0]]}"
             raise ValueError(f"Input y contains NaN or infinity: {found}; leave such rows out")
-    if y.dtype.kind in "uf":
         check_label_size(y.min(), y.max())
     if y.dtype.kind == "f":
         check_classification_targets(y)  # refuses continuous values

@@ -92,9 +92,9 @@ _MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeEr
 class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
     """Ranks labels for rows of features or for texts.
 
-    ``fit(X, Y)`` takes X as CSR, dense array or list of texts (tf-idf features are then learnt
-    and kept with the model), and Y as sparse or dense indicator, class vector, or lists of
-    labels. ``predict_topk(X, k)`` is the central call.
+    ``fit(X, Y)`` takes X as CSR, dense array, data frame or list of texts (tf-idf features are
+    then learnt and kept with the model), and Y as sparse or dense indicator, class vector, or lists
+    of labels. ``predict_topk(X, k)`` is the central call.
 
     Attributes
     ----------
@@ -120,8 +120,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         ----------
         X : sparse or dense matrix (n_rows, n_features), list of str, Dataset, Shards or Rows
             The last three have their labels with them, and y is None. `Shards` and `Rows` need not
-            be in memory.
+            be in memory. A data frame holds features if its columns are numbers, or documents if
+            they are texts.
         y : sparse or dense indicator (n_rows, n_labels), class vector, or lists of labels
+            The names of the columns of an indicator frame become the names of its labels.
         groups : array (n_rows,), optional
             The group of each row, any values. A system that holds rows out holds out whole groups.
             Give it if rows belong together, such as pages of a site, and new rows will be of other
