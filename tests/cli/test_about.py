@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,19 @@ def test_a_card_that_is_none(
     done = labelry(*train, "--card", tmp_path / "card.toml", code=2)
     assert message in " ".join(done.output.replace("│", " ").split())
     assert not (tmp_path / "m.labelry").exists()
+
+
+def test_a_pipe_given_by_path_loses_no_row(train: list[object], tmp_path: Path) -> None:
+    labelry(*train)
+    (tmp_path / "texts.txt").write_text("knee pain and some more words\n" * 20_000)
+    run = f"{sys.executable} -m labelry"
+    predict = f"{run} predict {tmp_path}/m.labelry <(cat {tmp_path}/texts.txt) -k 1 -q | wc -l"
+    train_again = f"{run} train <(cat {tmp_path}/train.csv) --out {tmp_path}/n --quality fast -q"
+    script = f"{predict}; {train_again} --text-column note --label-column codes --format csv"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 20_000, done.stderr
+    source = json.loads(labelry("inspect", tmp_path / "n", "--json").stdout)["about"]["source"]
+    assert (source["sha256"], source["label_separator"]) == (None, ";")
 
 
 def test_other_files_are_read_as_the_training_file(train: list[object], tmp_path: Path) -> None:

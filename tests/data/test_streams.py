@@ -7,12 +7,17 @@ import io
 import lzma
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zstandard
 
+from labelry import data
 from labelry.data.streams import open_input, open_output, read_head
 from labelry.errors import DataError, MissingExtraError
 
@@ -227,3 +232,51 @@ def test_the_start_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "data.gz"
     path.write_bytes(gzip.compress(b"one\ntwo\n"))
     assert read_head(path, 4) == b"one\n"
+
+
+@contextmanager
+def pipe_of(content: bytes, path: Path) -> Iterator[Path]:
+    """A named pipe that a thread writes to, once."""
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(content,))
+    writer.start()
+    try:
+        yield path
+    finally:
+        writer.join()
+
+
+TABLE = b"".join(
+    b'{"text": "document %d", "labels": ["a", "b%d"]}\n' % (i, i % 3) for i in range(9000)
+)
+XC = b"20000 2 2\n" + b"".join(b"%d 0:%d\n" % (i % 2, i + 1) for i in range(20_000))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress], ids=str)
+@pytest.mark.parametrize(("content", "n_rows"), [(TABLE, 9000), (XC, 20_000)], ids=["jsonl", "xc"])
+def test_a_pipe_loses_no_row(content: bytes, n_rows: int, compress: Any, tmp_path: Path) -> None:
+    with pipe_of(compress(content), tmp_path / "pipe") as path:
+        assert data.read(path).n_rows == n_rows
+    with pipe_of(compress(content), tmp_path / "again") as path:
+        assert sum(block.n_rows for block in data.read_blocks(path)) == n_rows
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "ft", "npz", "svm"])
+def test_every_format_can_come_from_a_pipe(suffix: str, tmp_path: Path) -> None:
+    of_texts = suffix not in ("npz", "svm")
+    with pipe_of(TABLE if of_texts else XC, tmp_path / "pipe") as pipe:
+        dataset = data.read(pipe)
+    data.write(dataset, tmp_path / f"file.{suffix}")
+    content = (tmp_path / f"file.{suffix}").read_bytes()
+    with pipe_of(content, tmp_path / "again") as pipe:
+        found = data.read(pipe)
+    assert found.n_rows == dataset.n_rows
+    assert (found.Y != dataset.Y).nnz == 0
+
+
+def test_a_pipe_can_be_looked_at_twice(tmp_path: Path) -> None:
+    with pipe_of(b"knee pain\n" * 3, tmp_path / "pipe") as path:
+        assert read_head(path, 4) == b"knee"
+        assert read_head(path, 9) == b"knee pain"
+        with open_input(path) as stream:
+            assert stream.read() == b"knee pain\n" * 3

@@ -252,7 +252,7 @@ def explain(
 def _row(ranker: LabelRanker, what: str, row: int, reading: Reading) -> Any:
     """Return the text, or one row of the file, as a batch of one row."""
     path = Path(what)
-    if len(what) > 255 or not path.is_file():
+    if len(what) > 255 or not path.exists() or path.is_dir():
         if ranker.text_features_ is None:
             raise ValueError(f"the model was trained on feature vectors: give a file, got {what!r}")
         return [what]

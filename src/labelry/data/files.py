@@ -103,8 +103,8 @@ def read_blocks(
     """Read a file a block of rows at a time, in constant memory; parameters as for `read`.
 
     In text formats each block has only its own labels as columns of Y, named by its
-    `label_names`; so it has in svmlight from standard input. An npz file is read whole, then
-    handed out in blocks.
+    `label_names`; so it has in svmlight from standard input or a pipe. An npz file is read whole,
+    then handed out in blocks.
     """
     if block_rows < 1:
         raise ValueError(f"block_rows must be at least 1; got {block_rows}")

@@ -29,7 +29,7 @@ from labelry.data.sparse_chunks import (
     read_chunks,
     read_layout,
 )
-from labelry.data.streams import is_standard_input, open_input, open_output
+from labelry.data.streams import is_read_once, open_input, open_output
 from labelry.errors import DataError
 from labelry.linalg.parallel import balanced_spans, resolve_jobs, stream
 from labelry.memory import watch
@@ -109,8 +109,8 @@ def read_sparse_text_blocks(
 
     The blocks, one below the other, are what `read_sparse_text` returns; all have its columns.
     A file without a header is read twice to know them, unless `zero_based`, `n_features` and
-    `n_labels` are all given. Standard input cannot be: then a block has just the columns that
-    it needs itself, unless they are given, and features count from 1 unless `zero_based`.
+    `n_labels` are all given. Standard input and pipes cannot be: then a block has just the columns
+    that it needs itself, unless they are given, and features count from 1 unless `zero_based`.
     """
     options = (header, zero_based, n_features, n_labels)
     with open_input(path) as file:
@@ -118,7 +118,7 @@ def read_sparse_text_blocks(
         if layout.is_complete:
             yield from _blocks(file, layout, _Survey().columns(layout), block_bytes, n_jobs)
             return
-        if is_standard_input(path):
+        if is_read_once(path):
             layout = layout._replace(zero_based=bool(zero_based))
             yield from _blocks(file, layout, None, block_bytes, n_jobs)
             return

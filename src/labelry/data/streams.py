@@ -13,7 +13,6 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -46,8 +45,14 @@ def last_suffix(path: str | Path) -> str:
 
 
 def is_standard_input(path: str | Path) -> bool:
-    """Return whether a path stands for standard input, which can be read only once."""
+    """Return whether a path stands for standard input."""
     return str(path) == STANDARD_INPUT
+
+
+def is_read_once(path: str | Path) -> bool:
+    """Return whether a path is standard input or a pipe, which can be read only once."""
+    there = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    return is_standard_input(path) or there
 
 
 def open_input(path: str | Path) -> io.BufferedReader:
@@ -60,8 +65,10 @@ def open_input(path: str | Path) -> io.BufferedReader:
     is damaged or truncated.
     """
     try:
-        if is_standard_input(path):
-            return _unpacked(_standard_input(), path)
+        if is_read_once(path):
+            key = _key(path)
+            pipe = _looked_into.pop(key) if key in _looked_into else _pipe(path)
+            return _unpacked(pipe, path)
         return _unpacked(io.BufferedReader(io.FileIO(path), _BUFFER), path)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from error
@@ -87,12 +94,14 @@ def seekable_input(path: str | Path, remedy: str) -> Iterator[IO[bytes]]:
 
 
 def read_head(path: str | Path, size: int) -> bytes:
-    """Read the first bytes, decompressed; standard input can still be read whole afterwards."""
-    if not is_standard_input(path):
+    """Read the first bytes, decompressed; a pipe can still be read whole afterwards."""
+    if not is_read_once(path):
         with open_input(path) as stream:
             return stream.read(size)
-    start = io.BytesIO(_standard_input().peek())
-    return _unpacked(io.BufferedReader(start), path).read(size)
+    if _key(path) not in _looked_into:
+        _looked_into[_key(path)] = _pipe(path)
+    pipe = _looked_into[_key(path)]
+    return _unpacked(io.BufferedReader(io.BytesIO(pipe.peek())), path).read(size)
 
 
 def read_line(stream: io.BufferedReader, path: str | Path, number: int | None = None) -> bytes:
@@ -104,18 +113,23 @@ def read_line(stream: io.BufferedReader, path: str | Path, number: int | None = 
     return line
 
 
-def _standard_input() -> io.BufferedReader:
+# Pipes whose first bytes were looked at: these are in the buffer, and nowhere else.
+_looked_into: dict[object, io.BufferedReader] = {}
+
+
+def _key(path: str | Path) -> object:
+    return sys.stdin if is_standard_input(path) else str(path)
+
+
+def _pipe(path: str | Path) -> io.BufferedReader:
+    """Open a pipe."""
+    if not is_standard_input(path):
+        return io.BufferedReader(_Patient(open(path, "rb", buffering=_BUFFER)), _BUFFER)
     if sys.stdin is None:
-        raise DataError("cannot be read: standard input is closed", path=STANDARD_INPUT)
-    stream = _peekable(sys.stdin.buffer)
-    if stream.closed:
-        raise DataError("standard input can be read only once", path=STANDARD_INPUT)
-    return stream
-
-
-@lru_cache(1)  # what has been looked at is in the buffer of this one
-def _peekable(stream: BinaryIO) -> io.BufferedReader:
-    return io.BufferedReader(_Patient(stream), _BUFFER)
+        raise DataError("cannot be read: standard input is closed", path=path)
+    if sys.stdin.buffer.closed:
+        raise DataError("standard input can be read only once", path=path)
+    return io.BufferedReader(_Patient(sys.stdin.buffer), _BUFFER)
 
 
 class _Patient(io.RawIOBase):
@@ -134,6 +148,10 @@ class _Patient(io.RawIOBase):
         self._ended = len(data) < len(view)
         view[: len(data)] = data
         return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def _unpacked(file: io.BufferedReader, path: str | Path) -> io.BufferedReader:
