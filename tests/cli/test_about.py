@@ -93,3 +93,27 @@ def test_other_files_are_read_as_the_training_file(train: list[object], tmp_path
     flags = ("--label-column", "labels", "--label-separator", "|", "--json", "-q")
     found = json.loads(labelry("evaluate", model, tmp_path / "other.csv", *flags).stdout)
     assert found["R@3"] == 100
+
+
+def test_training_warns_and_says_what_comes_next(train: list[object], tmp_path: Path) -> None:
+    done = labelry(*[word for word in train if word != "-q"])
+    assert "labels: codes" not in done.stderr  # all of it was given
+    assert f"labelry evaluate {tmp_path}/m.labelry TEST" in done.stderr
+    (tmp_path / "none.csv").write_text("text,labels\na,\nb,\n")
+    done = labelry("train", tmp_path / "none.csv", "--out", tmp_path / "x", code=1)
+    assert "no row has a label" in str(done.exception)
+    done = labelry("stats", tmp_path / "train.csv", *READ[:4], "--label-separator", "none")
+    assert "2 labels have ';' inside and no row has several labels" in done.stderr
+    assert "say so with --label-separator" in done.stderr
+
+
+def test_evaluation_ends_in_a_sentence_and_warns_of_unknown_labels(
+    train: list[object], tmp_path: Path
+) -> None:
+    labelry(*train)
+    evaluate = ("evaluate", tmp_path / "m.labelry", tmp_path / "train.csv")
+    done = labelry(*evaluate, "-q")
+    assert done.stdout.endswith("the first label is right for 4 of 4 documents\n")
+    assert done.stderr == ""
+    done = labelry(*evaluate, "-q", "--label-separator", "none")
+    assert "50 % of the labels in this file are unknown to the model, such as" in done.stderr

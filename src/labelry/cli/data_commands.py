@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from labelry.cli import options
 from labelry.cli.options import print_json, print_table, progress_shown, say, stoppable
-from labelry.cli.reading import Reading, as_bytes, reads_data
+from labelry.cli.reading import Reading, as_bytes, reads_data, tell_flaws
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -34,14 +34,18 @@ def stats(
 
     Example: labelry stats train.txt.gz
     """
+    from labelry.data import Dataset
     from labelry.data.statistics import describe
 
     with progress_shown(quiet):
-        statistics = stoppable(describe, reading.opened(file))
+        rows = reading.opened(file)
+        statistics = stoppable(describe, rows)
     if json:
         print_json(statistics.to_dict())
     else:
         _print_statistics(file, statistics)
+    if isinstance(rows, Dataset):
+        tell_flaws(rows)
 
 
 def _print_statistics(file: Path, statistics: Statistics) -> None:

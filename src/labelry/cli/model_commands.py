@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import reprlib
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 
 _MOST_CUTOFF = 10_000  # as each row is padded to so many labels
 _MOST_PROPENSITY = 100  # beyond it, powers overflow
+_NEXT = {  # what one types after a training, and why
+    "evaluate {} TEST": "how good it is, on rows that it has not seen",
+    "predict {} NEW": "labels for new rows",
+    "serve {}": "a page and an API",
+}
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="Model directory.")]
 
@@ -140,6 +146,9 @@ def train(
             f"{size / 1e6:,.1f} MB in {out}",
             err=True,
         )
+        for command, why in _NEXT.items():
+            said = f"labelry {command.format(shlex.quote(str(out)))}"
+            typer.echo(f"  {said:<40}  # {why}", err=True)
 
 
 class Passes(NamedTuple):
@@ -303,19 +312,43 @@ def evaluate(
         )
     ranker = load_model(model, reading.jobs)
     with progress_shown(quiet):
+        rows = reading.opened(data, model=ranker)
         result = stoppable(
             measure,
             ranker,
-            reading.opened(data, model=ranker),
+            rows,
             ks=ks,
             propensity=propensity,
             threshold=threshold,
             by_frequency=by_frequency,
         )
+    _warn_of_unknown_labels(ranker, rows)
     if json:
         print_json(result)
-    else:
-        print_measures(result)
+        return
+    print_measures(result)
+    if "P@1" in result:
+        n = result["rows"]
+        right = round(result["P@1"] * n / 100)
+        typer.echo(f"the first label is right for {right:,} of {n:,} {_noun(ranker)}")
+
+
+def _noun(ranker: LabelRanker) -> str:
+    return "rows" if ranker.text_features_ is None else "documents"
+
+
+def _warn_of_unknown_labels(ranker: LabelRanker, rows: Dataset | Shards) -> None:
+    """Warn if the model has not all labels of the file: something else may separate them."""
+    known = set(map(str, ranker.classes_.tolist()))
+    names = rows.label_names or []
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        share = 100 * len(unknown) / len(names)
+        typer.echo(
+            f"labelry: warning: {share:.0f} % of the labels in this file are unknown to the model, "
+            f"such as {unknown[0]!r}; --label-column and --label-separator say how to read them",
+            err=True,
+        )
 
 
 def _cutoffs(text: str) -> tuple[int, ...]:

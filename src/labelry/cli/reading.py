@@ -15,7 +15,7 @@ import typer
 from typer import Option
 
 from labelry.cli.options import Jobs, stoppable
-from labelry.cli.system_flags import typed
+from labelry.cli.system_flags import as_flags, typed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,6 +142,9 @@ class Reading:
     def training_rows(self, path: Path) -> Dataset:
         """Read rows to train on, and the hash of their file, which the model keeps."""
         dataset = self.read(path)
+        tell_flaws(dataset)
+        if not dataset.Y.nnz:
+            raise ValueError(f"{path}: no row has a label; name their column with `label_column`")
         source = dataset.source
         return replace(dataset, source=source and stoppable(source.hashed, path))
 
@@ -182,6 +185,14 @@ class Reading:
 
         how = self._how | self._for(model) | {"label_column": "", "label_names": None}
         return read_blocks(path, self.input_format, block_rows=_BLOCK_ROWS, **how)
+
+
+def tell_flaws(dataset: Dataset) -> None:
+    """Warn of what is probably wrong with the rows."""
+    from labelry.data.flaws import flaws_of
+
+    for flaw in stoppable(flaws_of, dataset) if dataset.Y.nnz else []:
+        typer.echo(f"labelry: warning: {as_flags(flaw)}", err=True)
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
