@@ -117,3 +117,21 @@ def test_evaluation_ends_in_a_sentence_and_warns_of_unknown_labels(
     assert done.stderr == ""
     done = labelry(*evaluate, "-q", "--label-separator", "none")
     assert "50 % of the labels in this file are unknown to the model, such as" in done.stderr
+
+
+def test_predictions_keep_the_columns_of_the_input(train: list[object], tmp_path: Path) -> None:
+    labelry(*train)
+    (tmp_path / "new.csv").write_text('id,note,codes\n7,"knee, pain",x\n8,arm pain,\n')
+    predict = ("predict", tmp_path / "m.labelry", tmp_path / "new.csv", "-q")
+    lines = labelry(*predict, "--format", "csv", "-k", 1).stdout.splitlines()
+    assert lines[0] == "id,note,codes,label_1,score_1"
+    assert lines[1].startswith('7,"knee, pain",x,')
+    lines = labelry(*predict, "--format", "csv", "--threshold", 0, "--keep", "id").stdout
+    assert lines.splitlines()[0] == "id,labels"
+    assert sorted(lines.splitlines()[2].removeprefix("8,").split(";")) == ["arm", "knee", "pain"]
+    row = json.loads(labelry(*predict, "-k", 1, "--keep", "id,codes").stdout.splitlines()[0])
+    assert (row["id"], row["codes"], row["labels"]) == ("7", "x", row["labels"])
+    assert len(row["labels"]) == 1
+    assert "id" not in json.loads(labelry(*predict).stdout.splitlines()[0])
+    done = labelry(*predict, "--keep", "ids", code=1)
+    assert "the kept column 'ids'; did you mean 'id'?" in str(done.exception)

@@ -19,7 +19,7 @@ LONG = ("knee pain " * 10_000).strip()
 
 def rows_of(path: Path) -> list[tuple[str, list[str]]]:
     blocks = read_table_blocks(path, "parquet")
-    return [row for texts, names, _ in blocks for row in zip(texts, names, strict=True)]
+    return [row for texts, names, *_ in blocks for row in zip(texts, names, strict=True)]
 
 
 def test_copies_of_a_text_are_one_in_memory(tmp_path: Path) -> None:

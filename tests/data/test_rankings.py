@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from labelry.data.rankings import RankingLines
+from labelry.data.rankings import RankingLines, free_separator
 
 LABELS = ["knee, left", 'the "arm"', "schöner\nhals", "toe"]
 IDS = np.array([[3, 0, 1], [2, 1, -1], [-1, -1, -1]])
@@ -39,6 +39,33 @@ def test_csv_has_a_line_for_each_row_and_a_pair_of_columns_for_each_place() -> N
     assert rows[1] == ["toe", "0.9", "knee, left", "0.5", 'the "arm"', "1e-09"]
     assert rows[2] == ["schöner\nhals", "0.3333333", 'the "arm"', "0.25", "", ""]
     assert rows[3] == [""] * 6
+
+
+def test_csv_keeps_columns_and_has_one_cell_of_labels_with_a_threshold() -> None:
+    labels = ["knee", "arm; left", "toe"]
+    lines = RankingLines("csv", labels, 3, 0.3, ";", kept=["id", "labels", "a,b"])
+    assert lines.separator == "|"  # a label has the other inside
+    text = lines.header + lines(IDS[1:] % 3, SCORES[1:], [["1", "2"], ["x", ""], ['"', "\n"]])
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [
+        ["id", "input_labels", "a,b", "labels"],
+        ["1", "x", '"', "toe"],
+        ["2", "", "\n", ""],
+    ]
+    lines = RankingLines("csv", ["a", "b"], 2, 0, ";")
+    assert lines(np.array([[1, 0]]), np.array([[2.0, 1.0]])) == "b;a\n"
+
+
+def test_jsonl_keeps_columns() -> None:
+    lines = RankingLines("jsonl", LABELS, 1, kept=["id", "scores"])
+    row = json.loads(lines(IDS[:1, :1], SCORES[:1, :1], [["7"], ["é"]]))
+    assert row == {"id": "7", "input_scores": "é", "labels": ["toe"], "scores": [0.9]}
+    assert list(row) == ["id", "input_scores", "labels", "scores"]
+
+
+def test_a_separator_that_no_label_has() -> None:
+    assert free_separator(["a", "b"]) == "|"
+    assert free_separator(["a,b", "c"], ",") == "|"
+    assert free_separator(["a|b", "c;d", "e||f"], None) == "json"
 
 
 def test_xc_has_ascending_columns() -> None:

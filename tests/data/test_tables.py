@@ -26,7 +26,7 @@ Rows = list[tuple[str, list[str]]]
 def rows_in(path: Path, format: str, **options) -> Rows:
     return [
         row
-        for texts, names, _ in read_table_blocks(path, format, **options)
+        for texts, names, *_ in read_table_blocks(path, format, **options)
         for row in zip(texts, names, strict=True)
     ]
 

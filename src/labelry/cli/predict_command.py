@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO, TypeVar
 
+import typer
 from typer import Argument, Option
 
 from labelry.cli import options
@@ -57,10 +59,19 @@ def predict(
         Option(
             "--format",
             help="Format of the output. jsonl: one object per row. csv: one line per row, for "
-            "spreadsheets. xc: a sparse matrix of scores with one column per label of the model, "
+            "spreadsheets: columns of FILE, then label_1, score_1, ...; with --threshold one cell "
+            "of labels. xc: a sparse matrix of scores with one column per label of the model, "
             "written after the last row. --input-format is the format of FILE.",
         ),
     ] = "jsonl",
+    keep: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMNS",
+            help="Columns of FILE to write before the labels, such as id,title; or all, or none.",
+            show_default="all for csv, none for jsonl",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, options.out_option("File to write.", show_default="standard output")
     ] = None,
@@ -84,12 +95,19 @@ def predict(
     # One thread per block: reading, predicting and formatting of several blocks overlap.
     ranker = load_model(model, jobs=1)
     n_best = k or (_K if threshold is None else _MOST_LABELS)
-    lines = RankingLines(form, ranker.classes_.tolist(), n_best, threshold)
     source = "standard input" if is_standard_input(file) else file.name
     if is_standard_input(file) and sys.stdin is not None and sys.stdin.isatty() and not quiet:
         say("labelry: type one text per line; end with Ctrl-D", err=True)
-    blocks = replace(reading, jobs=1).unlabelled_blocks(file, ranker)
     n_done = 0
+    with progress_shown(quiet):
+        blocks = replace(reading, jobs=1).unlabelled_blocks(file, ranker, _columns(keep, form))
+        first = stoppable(next, blocks)
+    if keep not in (None, "all", "none") and not first.cells:
+        raise typer.BadParameter(f"--keep is for tables; {file} holds features")
+    separator = ranker.about_.source.label_separator
+    labels, kept = ranker.classes_.tolist(), list(first.cells or ())
+    lines = RankingLines(form, labels, n_best, threshold, separator, kept)
+    blocks = chain([first], blocks)
     with (
         progress_shown(quiet),
         kept_if_interrupted(lambda: f"{n_done:,} rows are printed" if out is None else None),
@@ -108,6 +126,16 @@ def predict(
                 advance(n_rows)
 
 
+def _columns(keep: str | None, form: str) -> Sequence[str] | Literal["all"]:
+    """Return the columns of the input that are to be kept."""
+    if form == "xc" and keep is not None:
+        raise typer.BadParameter("--keep is for jsonl and csv")
+    keep = keep or ("all" if form == "csv" else "none")
+    if keep == "all":
+        return "all"
+    return [] if keep == "none" else [name.strip() for name in keep.split(",")]
+
+
 def _answers(
     ranker: LabelRanker, blocks: Iterator[Dataset], k: int, lines: RankingLines, jobs: int | None
 ) -> Iterator[tuple[int, str]]:
@@ -116,7 +144,8 @@ def _answers(
 
     def label(block: Dataset) -> tuple[int, str]:
         ids, scores = ranker.topk_ids(block.rows, k)
-        return block.n_rows, lines(ids, scores, ranker.known_words(block.rows, ids))
+        cells = list((block.cells or {}).values())
+        return block.n_rows, lines(ids, scores, cells, ranker.known_words(block.rows, ids))
 
     yield from stream(label, ((block,) for block in blocks), resolve_jobs(jobs))
 

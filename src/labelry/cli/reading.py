@@ -6,10 +6,10 @@ import functools
 import inspect
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Option
@@ -179,12 +179,14 @@ class Reading:
             source, directory, self.input_format, shard_bytes=size, force=force, **self._how
         )
 
-    def unlabelled_blocks(self, path: Path, model: LabelRanker) -> Iterator[Dataset]:
+    def unlabelled_blocks(
+        self, path: Path, model: LabelRanker, keep: Sequence[str] | Literal["all"] = ()
+    ) -> Iterator[Dataset]:
         """Read rows that a model is to predict, whose labels are not needed, a block at a time."""
         from labelry.data import read_blocks
 
         how = self._how | self._for(model) | {"label_column": "", "label_names": None}
-        return read_blocks(path, self.input_format, block_rows=_BLOCK_ROWS, **how)
+        return read_blocks(path, self.input_format, block_rows=_BLOCK_ROWS, keep=keep, **how)
 
 
 def tell_flaws(dataset: Dataset) -> None:

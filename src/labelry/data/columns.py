@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from labelry.data.cells import bad
 from labelry.errors import DataError, did_you_mean
@@ -45,12 +46,15 @@ class Wanted:
         What an error calls the labels, and, with ``_column``, the parameter.
     like : Source or None
         How another file was read for the same model.
+    keep : tuple of str, or "all"
+        Columns that are kept as they are, beside texts and labels.
     """
 
     text: tuple[str, ...] = ()
     label: str | None = None
     role: str = "label"
     like: Source | None = None
+    keep: tuple[str, ...] | Literal["all"] = ()
 
     def check(self) -> None:
         """Raise a ValueError if the names cannot be those of columns."""
@@ -82,6 +86,15 @@ class Wanted:
             if header.count(name or "") > 1:
                 raise bad(f"several columns {name!r}", "one column of that name", path, line)
         return text, label
+
+    def kept_of(self, header: Sequence[str], path: str | Path, line: int | None) -> tuple[str, ...]:
+        """Return the columns to keep, out of those that there are."""
+        if self.keep == "all":
+            return tuple(dict.fromkeys(header))
+        lacking = next((name for name in self.keep if name not in header), None)
+        if lacking is not None:
+            raise missing(lacking, "kept", header, path, line)
+        return self.keep
 
     def _texts(self, header: Sequence[str]) -> tuple[str, ...]:
         if self.text:

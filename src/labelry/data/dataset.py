@@ -38,6 +38,8 @@ class Dataset:
     feature_names : list of str, or None
     source : Source, or None
         The file that the rows were read from, and how.
+    cells : dict of str to list of str, or None
+        Cells of other columns of the file, by the name of the column.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class Dataset:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     source: Source | None = None
+    cells: dict[str, list[str]] | None = None
 
     def __post_init__(self) -> None:
         # The class is frozen; this is the one place that brings fields into form.
@@ -116,6 +119,8 @@ class Dataset:
             Y=self.Y[index],
             X=None if self.X is None else self.X[index],
             texts=None if self.texts is None else [self.texts[i] for i in index],
+            cells=self.cells
+            and {name: [cells[i] for i in index] for name, cells in self.cells.items()},
         )
 
     def split(

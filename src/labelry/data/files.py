@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from sys import getsizeof
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,12 +95,15 @@ def read_blocks(
     label_separator: str | None = AUTO,
     label_names: str | Path | None = None,
     like: Source | None = None,
+    keep: Sequence[str] | Literal["all"] = (),
     zero_based: bool | None = None,
     n_features: int | None = None,
     n_labels: int | None = None,
     n_jobs: int | None = None,
 ) -> Iterator[Dataset]:
     """Read a file a block of rows at a time, in constant memory; parameters as for `read`.
+
+    `keep` names the columns of a table whose cells are kept as `Dataset.cells`, or is "all".
 
     In text formats each block has only its own labels as columns of Y, named by its
     `label_names`; so it has in svmlight from standard input or a pipe. An npz file is read whole,
@@ -234,7 +237,7 @@ _USEFUL_FOR = {  # the formats that have a use for an option; others refuse it
     "n_features": (*FEATURE_FORMATS, SHARDS),
     "n_labels": _SPARSE_TEXT,
 }
-_TABLE_OPTIONS = ("text_column", "label_column", "label_separator", "like")
+_TABLE_OPTIONS = ("text_column", "label_column", "label_separator", "like", "keep")
 _SPARSE_OPTIONS = ("zero_based", "n_features", "n_labels", "n_jobs")
 
 
@@ -281,7 +284,7 @@ def _source(given: dict[str, Any]) -> _Source:
     if names_path is not None:
         names = _read_names(names_path, given["n_labels"])
     if format not in _SPARSE_TEXT:
-        options = {name: given[name] for name in _TABLE_OPTIONS}
+        options = {name: given[name] for name in _TABLE_OPTIONS if name in given}
     else:
         options = {name: given[name] for name in _SPARSE_OPTIONS} | {"header": format == "xc"}
         if format == "svmlight" and names is not None:
@@ -320,7 +323,8 @@ def _joined(blocks: Iterable[Texts]) -> Dataset:
         texts += block.texts
         labels += [[known.setdefault(name, name) for name in names] for names in block.labels]
     Y, label_names = indicator(labels)
-    return Dataset(Y=Y, texts=texts, label_names=label_names, source=block.source)
+    cells = block.cells or None  # of the only block, where some are kept
+    return Dataset(Y=Y, texts=texts, label_names=label_names, source=block.source, cells=cells)
 
 
 def _watched(blocks: Iterator[Texts], path: str | Path) -> Iterator[Texts]:

@@ -61,7 +61,7 @@ def _batches(
     parquet = _pyarrow()[1]
     file = parquet.ParquetFile(stream)
     header, schema = file.schema_arrow.names, file.schema
-    used = list(choose(header, None))
+    used = list(choose(header, None))  # a column may be there twice: read, and kept
     leaves = [
         (i, schema.column(i).path)
         for i in range(len(schema))
@@ -78,7 +78,7 @@ def _batches(
     texts = [leaf for i, leaf in leaves if schema.column(i).physical_type == "BYTE_ARRAY"]
     file = parquet.ParquetFile(stream, metadata=file.metadata, read_dictionary=texts)
     for g in groups:  # each has a dictionary of its own
-        for batch in file.iter_batches(_ROWS, row_groups=[g], columns=used):
+        for batch in file.iter_batches(_ROWS, row_groups=[g], columns=list(dict.fromkeys(used))):
             yield [batch.column(name) for name in used]
 
 

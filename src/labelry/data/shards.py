@@ -151,8 +151,8 @@ class Shards:
             yield coming.result()
 
     def _named(self, X: Features, Y: csr_array) -> Dataset:
-        names = {"label_names": self.label_names, "feature_names": self.feature_names}
-        return Dataset(Y, X, **names, source=self.source)
+        names, features = self.label_names, self.feature_names
+        return Dataset(Y, X, label_names=names, feature_names=features, source=self.source)
 
     def _load(self, number: int) -> tuple[Matrix, csr_array]:
         """Map a shard and touch all of it, so that it is in memory when it is needed.

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from labelry.checks import check_one_of
 from labelry.data.cells import FIT_NAMES, as_names, as_text, bad, flaw_of_names, shown
@@ -48,6 +48,7 @@ SPACE = " \t\v\f\r\n"  # what separates words in fastText; other Unicode spaces 
 LABEL_WORD = re.compile(rf"(?<![^{SPACE}]){LABEL_PREFIX}([^{SPACE}]*)(?:[{SPACE}]|$)")
 
 T = TypeVar("T")
+Row = tuple[str, list[str], list[str]]  # text, labels, kept cells
 Cells = tuple[int, Sequence[Any]]  # the line of a row, and its values of the chosen columns
 # From a header, and its line, to the columns to read.
 Choose = Callable[[Sequence[str], int | None], tuple[str, ...]]
@@ -59,6 +60,7 @@ class Texts(NamedTuple):
     texts: list[str]
     labels: list[list[str]]  # of each text
     source: Source
+    cells: dict[str, list[str]]  # of each column that is kept
 
 
 def read_table_blocks(
@@ -70,6 +72,7 @@ def read_table_blocks(
     label_separator: str | None = AUTO,
     label_role: str = "label",
     like: Source | None = None,
+    keep: Sequence[str] | Literal["all"] = (),
     block_rows: int = BLOCK_ROWS,
 ) -> Iterator[Texts]:
     """Read texts and label names, `block_rows` rows at a time and in constant memory.
@@ -95,6 +98,8 @@ def read_table_blocks(
         What errors call the column of the labels.
     like : Source, optional
         Another file for the same model, which says what is not said here.
+    keep
+        Columns whose cells are kept as texts, or "all". Lines of text have one, "text".
 
     What was found is told to the log. A DataError names the file, the line (Parquet: the row), what
     was found, what was expected.
@@ -102,8 +107,9 @@ def read_table_blocks(
     if block_rows < 1:
         raise ValueError(f"block_rows must be at least 1; got {block_rows}")
     texts = (text_column,) if isinstance(text_column, str) else tuple(text_column or ())
+    kept: tuple[str, ...] | Literal["all"] = "all" if keep == "all" else tuple(keep)
     check_columns(format, texts, label_column, label_separator)
-    wanted = Wanted(texts, label_column, label_role, like)
+    wanted = Wanted(texts, label_column, label_role, like, kept)
     return _Table(path, format, wanted, label_separator).blocks(block_rows)
 
 
@@ -129,20 +135,31 @@ class _Table:
         if separator == AUTO and like and (like.label_separator or like.format in DELIMITERS):
             self.separator = like.label_separator
         self.source = Source(Path(path).name, format=format)
+        self.kept: tuple[str, ...] = ()
 
     def blocks(self, block_rows: int) -> Iterator[Texts]:
         """Collect rows into blocks; at least one row must come."""
         fasttext = self.source.format == "fasttext"
-        rows = _fasttext_rows(self.path) if fasttext else self._rows()
+        rows = self._lines() if fasttext else self._rows()
         none_yet = True
         while block := list(islice(rows, block_rows)):
             none_yet = False
-            yield Texts([text for text, _ in block], [names for _, names in block], self.source)
+            texts, labels, cells = (list(part) for part in zip(*block, strict=True))
+            columns = (list(column) for column in zip(*cells, strict=True))
+            kept = dict(zip(self.kept, columns, strict=bool(self.kept)))
+            yield Texts(texts, labels, self.source, kept)
         if none_yet:
             raise DataError("found no rows; expected at least one", path=self.path)
 
-    def _rows(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the text and the labels of each row."""
+    def _lines(self) -> Iterator[Row]:
+        """Yield the rows of fastText, whose only cell is the text."""
+        if self.wanted.keep:
+            self.kept = self.wanted.kept_of(["text"], self.path, None)
+        for text, names in _fasttext_rows(self.path):
+            yield text, names, [text] * len(self.kept)
+
+    def _rows(self) -> Iterator[Row]:
+        """Yield the text, the labels and the kept cells of each row."""
         head, records = read_ahead(self._records())
         n_texts, labelled = len(self.source.text_columns), self.source.label_column is not None
         self._look_at([values[n_texts] for _, values in head] if labelled else [])
@@ -153,7 +170,8 @@ class _Table:
 
         for line, values in records:
             text = self._joined(values[:n_texts], line)
-            yield text, as_names(values[n_texts], split, self.path, line) if labelled else []
+            names = as_names(values[n_texts], split, self.path, line) if labelled else []
+            yield text, names, [_cell(value) for value in values[n_texts + labelled :]]
 
     def _records(self) -> Iterator[Cells]:
         if self.source.format == "jsonl":
@@ -168,7 +186,8 @@ class _Table:
         optional = self.source.format == "jsonl"  # a row without the key has no labels
         texts, label = self.wanted.found_in(header, self.path, line, optional=optional)
         self.source = replace(self.source, text_columns=texts, label_column=label)
-        return texts if label is None else (*texts, label)
+        self.kept = self.wanted.kept_of(header, self.path, line)
+        return (*texts, *([] if label is None else [label]), *self.kept)
 
     def _look_at(self, labels: Sequence[Any]) -> None:
         """Find what separates the labels of the first rows, and tell all that was found."""
@@ -201,6 +220,13 @@ class _Table:
             names = " or ".join(map(repr, self.source.text_columns))
             raise bad("no text (it is null, or missing)", f"a string as {names}", self.path, line)
         return "\n".join(part for part in parts if part)
+
+
+def _cell(value: Any) -> str:
+    """Return a value as a cell of a table holds it."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def read_ahead(items: Iterator[T], most: int = _AHEAD) -> tuple[list[T], Iterator[T]]:
