@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from labelry.data.shards import Shards
     from labelry.data.statistics import Statistics
 
+_MEANING = {
+    "rows_per_label_median": "half of the labels have no more rows than this",
+    "rows_without_labels": "many of them often mean that the file was read wrongly",
+    "tail_label_share": "share of the labels that are on at most 5 rows",
+    "tail_occurrence_share": "share of these labels in all labels of all rows",
+    "density": "share of the features of a row that are not zero",
+}
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -51,11 +58,12 @@ def stats(
 def _print_statistics(file: Path, statistics: Statistics) -> None:
     rows = []
     for name, value in statistics.to_dict().items():
-        if not isinstance(value, list):
-            shown = "-" if value is None else f"{value:{',' if isinstance(value, int) else ',.4g'}}"
-            rows.append((name.replace("_", " "), shown))
+        if value is not None and not isinstance(value, list):
+            shown = f"{value:{',' if isinstance(value, int) else ',.4g'}}"
+            meaning = _MEANING.get(name, "")
+            rows.append((name.removeprefix("n_").replace("_", " "), shown, meaning))
     print_table(rows, title=file.name)
-    say("rows per label, against the rank of the label (both logarithmic)")
+    say("rows of each label, the most frequent label first (both axes are logarithmic)")
     for line in frequency_curve(statistics.label_frequencies):
         say(line)
 

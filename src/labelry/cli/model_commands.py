@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _MOST_CUTOFF = 10_000  # as each row is padded to so many labels
 _MOST_PROPENSITY = 100  # beyond it, powers overflow
+_MANY = 20  # percent of unknown labels from which on the file was probably read wrongly
 _NEXT = {  # what one types after a training, and why
     "evaluate {} TEST": "how good it is, on rows that it has not seen",
     "predict {} NEW": "labels for new rows",
@@ -344,9 +345,10 @@ def _warn_of_unknown_labels(ranker: LabelRanker, rows: Dataset | Shards) -> None
     unknown = [name for name in names if name not in known]
     if unknown:
         share = 100 * len(unknown) / len(names)
+        said = f"{share:.0f} % of the labels in this file are unknown to the model"
+        remedy = "; --label-column and --label-separator say how to read them"
         typer.echo(
-            f"labelry: warning: {share:.0f} % of the labels in this file are unknown to the model, "
-            f"such as {unknown[0]!r}; --label-column and --label-separator say how to read them",
+            f"labelry: warning: {said}, such as {unknown[0]!r}{remedy if share >= _MANY else ''}",
             err=True,
         )
 
