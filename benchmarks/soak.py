@@ -10,7 +10,8 @@ Trains a tagger on ICD-10-CM and starts `labelry serve` with an API key, once fo
 - `attacks`: each kind of benchmarks/attackers.py, with the key and without it, by 1, 8 and 64
   clients for `--seconds`, while the health of the server is asked for; memory and answers.
 - `soak`: clients ask for `--minutes`, rightly and wrongly, and leave in the middle, and the model
-  is replaced, every fifth time by a damaged one; `--attackers` of each kind attack meanwhile, half
+  is replaced, every fifth time by a damaged one, and once in five times it is gone for three
+  seconds; `--attackers` of each kind attack meanwhile, half
   of them with the key. `--good` clients ask rightly only, and their answers are timed. Memory is
   read every second. Of each connection that is lost it says when and how, and what the server wrote
   about that time.
@@ -402,7 +403,7 @@ async def ask_rightly(
 
 
 async def replace(path: Path, other: Path, seconds: float, counts: Counter, end: float) -> None:
-    """Put copies of a model in its place, of which every fifth is damaged."""
+    """Put copies of a model in its place: every fifth is damaged, every fifth comes late."""
     while time.monotonic() + seconds < end:
         await asyncio.sleep(seconds)
         counts["replaced"] += 1
@@ -412,6 +413,8 @@ async def replace(path: Path, other: Path, seconds: float, counts: Counter, end:
             file = fresh / "arrays.safetensors"
             os.truncate(file, file.stat().st_size // 2)
         path.rename(path.with_name("old"))
+        if counts["replaced"] % 5 == 3:
+            await asyncio.sleep(3)  # the server sees that there is none
         fresh.rename(path)
         await asyncio.to_thread(shutil.rmtree, path.with_name("old"))
 
@@ -450,7 +453,12 @@ def soak(path: Path, texts: list[str], options: argparse.Namespace) -> None:
             for key, clients in keys
             if clients
         ]
+        processes = {"the server": process.pid, "the clients": os.getpid()}
+        before = {name: waited(pid) for name, pid in processes.items()}
         asyncio.run(everything())
+        shares = {
+            name: (waited(pid) - before[name]) / (10 * seconds) for name, pid in processes.items()
+        }
         sent = [json.loads(attack.communicate()[0]) for attack in attacking]
         time.sleep(12)  # until connections that clients left have ended
         rest = memory(process.pid)
@@ -471,6 +479,8 @@ def soak(path: Path, texts: list[str], options: argparse.Namespace) -> None:
         )
     print(f"{answers:,} answers, {answers / seconds:,.0f} a second: {dict(counts)}\n")
     tell_losses(losses, (path.parent / "server.log").read_text().splitlines())
+    said = ", ".join(f"{name} {share:.0f} %" for name, share in shares.items())
+    print(f"Time spent waiting for a processor, which other work held: {said}.\n")
     print("| minute | memory, MiB: median | least | most |\n|---|---|---|---|")
     for minute in range(int(np.ceil(seconds / 60))):
         part = [mib for at, mib in curve if minute <= at / 60 < minute + 1]
