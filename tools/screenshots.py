@@ -23,7 +23,7 @@ MODEL, REPORT = WORK / "icd10.labelry", WORK / "icd10-report.html"
 LABELRY = [sys.executable, "-m", "labelry"]
 DESKTOP, PHONE = (1120, 700), (390, 780)  # pixels of the browser's window
 TEXT = "Acute bronchitis with asthma"
-COLOURS = 64  # of a PNG: text stays sharp, and a file is below 150 KB
+COLOURS = 128  # of a PNG: text stays sharp, and a file is below 150 KB
 NO_HOSTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -45,7 +45,7 @@ def opened(browser: Browser, address: str, size: tuple[int, int], scheme: str) -
         viewport={"width": width, "height": height},
         color_scheme=scheme,
         reduced_motion="reduce",
-        device_scale_factor=2 if size == PHONE else 1.5,
+        device_scale_factor=2 if size == PHONE else 1.25,
     )
     page = context.new_page()
     page.goto(address)
