@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,19 @@ def test_the_limit_of_addresses_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_peak_is_at_least_what_is_held() -> None:
     held = np.ones(1 << 20)
     assert held.nbytes < memory.peak() < 1 << 45
+
+
+@limited
+@pytest.mark.parametrize(("platform", "expected"), [("linux", 3 * 1024), ("darwin", 3)])
+def test_the_peak_without_a_proc(
+    platform: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.Path, "exists", lambda _: False)
+    monkeypatch.setattr(memory.sys, "platform", platform)
+    monkeypatch.setattr("resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=3))
+    assert memory.peak() == expected
+    monkeypatch.setattr(memory, "resource", None)
+    assert memory.peak() == 0
 
 
 @limited
