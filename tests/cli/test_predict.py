@@ -128,7 +128,7 @@ def test_a_document_without_a_known_word_says_so(folder: Path) -> None:
     assert rows[1]["labels"] == ["cat"]
     assert "note" not in rows[1]
     cells = predict(folder / "texts.labelry", "-k", 1, "-q", "--format", "csv", input=b"zebra\n")
-    assert cells.stdout == "label_1,score_1\n,\n"
+    assert cells.stdout == "text,label_1,score_1\nzebra,,\n"
 
 
 @pytest.mark.parametrize(
@@ -198,13 +198,13 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path) 
 
 
 def test_interrupt_leaves_no_traceback(folder: Path) -> None:
-    # A block and a bit: what comes out of it fits into a pipe, and more may come in.
-    texts = (b"the cat purrs at other cats " * 5 + b"\n") * 2_100
+    # A block and a bit, as input is read in parts of 256 KiB; what comes out fits into a pipe.
+    texts = (b"the cat purrs at other cats " * 5 + b"\n") * 3_800
     options = ("-k", 1, "--format", "csv", "--quiet", "--jobs", 1)
     with start(folder / "texts.labelry", *options) as process:
         process.stdin.write(texts)
         process.stdin.flush()
-        assert process.stdout.readline() == b"label_1,score_1\n"
+        assert process.stdout.readline() == b"text,label_1,score_1\n"
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
         process.stdin.close()

@@ -48,7 +48,7 @@ def test_it_writes_one_page(folder: Path, tmp_path: Path) -> None:
     assert page.startswith("<!doctype html>\n<html")
     assert "Measured on <bdi>test.jsonl</bdi>" in page
     assert "reading train.jsonl" in page
-    assert "re-ranker" in page
+    assert "learning to re-rank" in page
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
@@ -113,7 +113,7 @@ def test_training_keeps_what_it_took_beside_a_model_that_is_the_same_each_time(
     assert found["phases"][0]["name"] == "reading train.jsonl"
     assert found["peak_bytes"] > 1 << 20
     shown = labelry("inspect", model).stdout
-    assert "re-ranker" in shown
+    assert "learning to re-rank" in shown
     assert "in all" in shown
 
 

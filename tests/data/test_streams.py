@@ -252,7 +252,9 @@ TABLE = b"".join(
 XC = b"20000 2 2\n" + b"".join(b"%d 0:%d\n" % (i % 2, i + 1) for i in range(20_000))
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress], ids=str)
+@pytest.mark.parametrize(
+    "compress", [bytes, gzip.compress, lzma.compress], ids=["plain", "gz", "xz"]
+)
 @pytest.mark.parametrize(("content", "n_rows"), [(TABLE, 9000), (XC, 20_000)], ids=["jsonl", "xc"])
 def test_a_pipe_loses_no_row(content: bytes, n_rows: int, compress: Any, tmp_path: Path) -> None:
     with pipe_of(compress(content), tmp_path / "pipe") as path:

@@ -220,7 +220,7 @@ def explain(
     *,
     reading: Reading,
 ) -> None:
-    """Show which words of a text speak for its best labels, and which against.
+    """Show the words of a text for and against its best labels.
 
     Example: labelry explain tagger.labelry "acute pain in left knee" -k 1
     """

@@ -346,11 +346,10 @@ def _warn_of_unknown_labels(ranker: LabelRanker, rows: Dataset | Shards) -> None
     if unknown:
         share = 100 * len(unknown) / len(names)
         said = f"{share:.0f} % of the labels in this file are unknown to the model"
-        remedy = "; --label-column and --label-separator say how to read them"
-        typer.echo(
-            f"labelry: warning: {said}, such as {unknown[0]!r}{remedy if share >= _MANY else ''}",
-            err=True,
-        )
+        remedy = ". If the file was read wrongly, --label-column or --label-separator correct that"
+        if share < _MANY:
+            remedy = ""
+        say(f"labelry: warning: {said}, such as {unknown[0]!r}{remedy}", err=True)
 
 
 def _cutoffs(text: str) -> tuple[int, ...]:

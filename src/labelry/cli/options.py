@@ -24,7 +24,9 @@ from typer import Argument, Option
 from labelry.progress import show_phases, visible
 
 Labelled = Annotated[Path, Argument(metavar="DATA", help="Labelled rows, any format.")]
-Seed = Annotated[int, Option("--seed", help="Seed of everything that is random.")]
+Seed = Annotated[
+    int, Option("--seed", help="Seed of the random numbers: the same seed gives the same model.")
+]
 Jobs = Annotated[int | None, Option("--jobs", help="Threads to use.", show_default="all cores")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object to standard output.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]

@@ -55,15 +55,16 @@ def predict(
         float | None, Option(help="Print only labels with at least this score.")
     ] = None,
     form: Annotated[
-        Literal["jsonl", "csv", "xc"],
+        Literal["jsonl", "csv", "xc"] | None,
         Option(
             "--format",
+            show_default="csv for --out NAME.csv, otherwise jsonl",
             help="Format of the output. jsonl: one object per row. csv: one line per row, for "
             "spreadsheets: columns of FILE, then label_1, score_1, ...; with --threshold one cell "
             "of labels. xc: a sparse matrix of scores with one column per label of the model, "
             "written after the last row. --input-format is the format of FILE.",
         ),
-    ] = "jsonl",
+    ] = None,
     keep: Annotated[
         str | None,
         Option(
@@ -92,6 +93,7 @@ def predict(
     from labelry.data.streams import is_standard_input
     from labelry.progress import phase
 
+    form = form or ("csv" if out is not None and out.suffix == ".csv" else "jsonl")
     # One thread per block: reading, predicting and formatting of several blocks overlap.
     ranker = load_model(model, jobs=1)
     n_best = k or (_K if threshold is None else _MOST_LABELS)

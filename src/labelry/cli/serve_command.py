@@ -29,8 +29,8 @@ def serve(
             show_default="no key",
         ),
     ] = None,
-    max_batch: Annotated[int, Option(help="Most rows in a request.", min=1)] = 256,
-    max_body: Annotated[int, Option(help="Most bytes in a request.", min=1)] = 1 << 20,
+    max_batch: Annotated[int, Option(help="Largest number of rows in a request.", min=1)] = 256,
+    max_body: Annotated[int, Option(help="Largest number of bytes in a request.", min=1)] = 1 << 20,
     timeout: Annotated[float, Option(help="Seconds that a request may take.", max=86_400)] = 10.0,
     max_connections: Annotated[int, Option(help="Most connections of a worker.", min=1)] = 1000,
     access_log: Annotated[

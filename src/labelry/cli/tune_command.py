@@ -37,7 +37,7 @@ def tune(
         str, Option(help="Measure to maximise: P@1, P@5, nDCG@5, PSP@5, R@10, ...")
     ] = "P@1",
     budget: Annotated[
-        str | None, Option(help="Time for the search, such as 10m.", show_default="what it takes")
+        str | None, Option(help="Time for the search, such as 10m.", show_default="no limit")
     ] = None,
     out: Annotated[
         Path | None, options.out_option("Model directory: also train the winner on all rows.")

@@ -60,7 +60,7 @@ def rembrandt_start(rows: Rows, dim: int, rng: Rng) -> JointMap:
     V = rembrandt(ridge, dim, rng=rng).vectors
     if not V.shape[1]:  # there are no labels at all, or no features
         V = np.zeros((rows.n_labels, 1), dtype=np.float32)
-    with phase("regressor"):
+    with phase("learning to embed rows"):
         return unit_start(JointMap(ridge.solve(V, usual_ridge(ridge)), V))
 
 

@@ -158,7 +158,7 @@ def fit_sequential_embedding(
     """Solve convex problems in sequence: classifiers, label vectors, and a max-margin W."""
     rows, _, Y = ranked_space.rows_to_learn(rows, settings, "sequential-embedding")
     A = surrogate_confusion(rows, _N_CONFUSED, rng)
-    with phase("label vectors"):
+    with phase("learning label vectors"):
         V = laplacian_eigenmaps(A, settings.embedding_dim, rng=rng).vectors
     # V'DV = I makes the vectors of rarely confused labels very long: only directions matter.
     # Constraint 6 asks for a margin of 1, which only long enough vectors can have.

@@ -153,7 +153,9 @@ class LabelEmbeddingSettings(NeighbourSettings):
         "row. It helps where single words decide a label. Training takes about four times as long.",
     )
     n_oversamples: int = param(
-        default=20, least=0, help="The paper's p: further random directions. Rarely needs a change."
+        default=20,
+        least=0,
+        help="Further random directions, p in the paper. It rarely needs a change.",
     )
     n_passes: int = param(
         default=1, least=0, help="The paper's q: passes of the power method. Rarely needs a change."
@@ -288,7 +290,7 @@ def _regressor(
     """Return the regressor that predicts an embedding, and the embedding of the labels."""
     if settings.method.of_rows:
         return _components(ridge.rows, embedding)
-    with phase("regressor"):
+    with phase("learning to embed rows"):
         regularization = settings.regressor_ridge(ridge)
         return ridge.solve(embedding.vectors, regularization, start=embedding.start), embedding
 

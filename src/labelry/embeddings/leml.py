@@ -328,7 +328,7 @@ def leml(
 ) -> tuple[Factors, list[float]]:
     """Return factors of small loss, and the objective after each round; it only falls."""
     factors, values = start, [objective.value(start)]
-    with phase("alternating minimisation", n_rounds, "rounds") as advance:
+    with phase("fitting the factors", n_rounds, "rounds") as advance:
         for _ in range(n_rounds):
             factors = Factors(factors.W, objective.labels_turn(factors))
             factors = Factors(objective.features_turn(factors), factors.H)

@@ -94,7 +94,7 @@ class PredictionCovariance:
 
     def __call__(self, Q: F32) -> F32:
         self.last = _NOTHING  # frees its memory
-        with phase(f"regression for {Q.shape[1]} random labels"):
+        with phase("learning label vectors"):
             Z = self.ridge.solve(Q, self.regularization, start=self.start)  # Alg. 2, line 5
             self.last = Q, Z.coef
             return label_response(self.ridge, Z, center=self.center)  # Y'(X Z)

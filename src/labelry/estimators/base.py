@@ -108,7 +108,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
     fit_function: ClassVar[Callable[..., Ranker]]
     by_passes: ClassVar[bool]
 
-    random_state: int | None = param(default=0, help="Seed of everything that is random.", least=0)
+    random_state: int | None = param(default=0, help="Seed of the random numbers.", least=0)
     n_jobs: int | None = param(default=None, help="Threads; all cores when None.", least=-1)
 
     # ---- fitting -------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def surrogate_confusion(rows: Rows, n_best: int, rng: Rng) -> csr_array:
     training, held_out = validation_split(n, n // 5, rng, groups=rows.known.groups)
     if not len(held_out):
         return csr_array((rows.n_labels, rows.n_labels), dtype=np.float32)
-    with phase("one-vs-rest surrogate"):
+    with phase("looking for confused labels"):
         settings = OneVsRestSettings(normalize=False, prune=_PRUNE)
         part = Rows(X[training], Y[training], n_jobs=rows.n_jobs)
         surrogate = fit_one_vs_rest(part, settings, np.random.default_rng(0))

@@ -116,7 +116,7 @@ def out_of_fold(
     """
     splits = folds(n_rows, n_folds, rng, groups=groups)
     parts = []
-    with phase("out-of-fold scores", len(splits), "folds") as advance:
+    with phase("scoring held-out rows", len(splits), "folds") as advance:
         for training, held_out in splits:
             parts.append((held_out, *fit_on(training)(held_out)))
             advance(1)
@@ -185,7 +185,7 @@ class _Problem(NamedTuple):
             for span in balanced_spans(pairs.starts, _PARTS)
         )
         parts = []
-        with phase("sparse correction", self.Y.shape[1], "labels") as advance:
+        with phase("training the correction", self.Y.shape[1], "labels") as advance:
             for part in stream(kernels.train_labels, tasks, self.n_jobs):
                 parts.append(part)
                 advance(len(part[0]))

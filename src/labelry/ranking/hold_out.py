@@ -129,7 +129,7 @@ def hold_out(
     if rows.known.groups is not None:
         groups = drawn_groups(rows.known.groups, n_wanted, most, rng)
     else:
-        with phase("near-duplicates"):
+        with phase("looking for near-duplicates"):
             groups = drawn_near_duplicates(rows, similarity, n_wanted, rng)
     drawn = groups >= 0
     X, Y = rows.only(drawn).gathered("X", "Y")

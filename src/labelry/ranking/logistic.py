@@ -367,7 +367,7 @@ def _minimise(
     loss.prepare(W, rows)
     best, lowest, stale, slowdown = W, loss.mean(unseen, W), 0, 1.0
     now, means = _fresh(W)
-    with phase("logistic decoder", total=max_epochs, unit="epochs") as advance:
+    with phase("training the decoder", total=max_epochs, unit="epochs") as advance:
         for epoch in range(max_epochs):
             if epoch and epoch in prepare_at:
                 loss.prepare(now, rows)

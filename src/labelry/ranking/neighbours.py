@@ -194,7 +194,7 @@ class Neighbours(SharesRanker):
         """
         if issparse(self.points):
             raise ValueError("index must be exact for sparse rows and texts, got approximate")
-        with phase("lists of neighbours"):
+        with phase("indexing rows"):
             lists, order = make_lists(self.points, rng=rng, n_jobs=n_jobs)
         weights = None if self.weights is None else self.weights[order]
         points, labels = self.points[order], self.labels[order]

@@ -221,7 +221,7 @@ def shown_examples(subject: Subject) -> list[Content]:
         "best five is right) and wrong ones; the first of the file has number 0. "
     )
     if any(example.explanation is not None for example in found):
-        note += "Marked: words that speak for the first label; wavy: against it."
+        note += "Marked: words for the first label. Wavy: words against it."
     else:
         note += f"A {subject.model.system} model does not explain itself, so no words are marked."
     cards = [_example_card(subject, example) for example in found]

@@ -238,13 +238,13 @@ def _fit_ranking(
     X, Y = held.unseen.gathered("X", "Y")
     groups, n_jobs = held.groups[held.chosen], held.unseen.n_jobs
     parts = []
-    with phase("candidates", X.shape[0], "rows") as advance:
+    with phase("ranking held-out rows", X.shape[0], "rows") as advance:
         for _, *part in retrievers.candidates(X, settings.n_candidates, n_jobs):
             parts.append(part)
             advance(len(part[0]))
     candidates, F = (np.concatenate(part) for part in zip(*parts, strict=True))
     hits = match(Y, candidates).hits
-    with phase("re-ranker"):
+    with phase("learning to re-rank"):
         first = np.zeros(len(groups), dtype=np.bool_)
         first[few_of_groups(groups)] = True
         if first.sum() < _FEW_ROWS:  # too few: use all of them

@@ -124,7 +124,7 @@ def _calibrate(
 
     `counts` (n_labels,) are the training rows of labels, without the rows that were held out.
     """
-    with phase("calibration"):
+    with phase("calibrating probabilities"):
         X, Y = unseen.gathered("X", "Y")
         n_best = _CANDIDATES if objective == "f1" else CALIBRATED
         labels, scores = trees.topk(X, min(n_best, Y.shape[1]), unseen.n_jobs)

@@ -231,7 +231,7 @@ def fit_retrievers(
         rows, embedding_settings, rng, tolerance=_TOLERANCE, before=former
     )
     X, Y = rows.gathered("X", "Y")
-    with phase("label centroids"):
+    with phase("averaging the rows of each label"):
         centroids, lengths = label_centroids(csr_array(Y.T) @ X)
     counts = label_counts(Y)
     plain = cast(LabelEmbedding, embedding)  # without a correction

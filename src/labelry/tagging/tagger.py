@@ -34,13 +34,13 @@ _COPIES = 3  # copies of the rows that a blend holds at a time
 
 @settings
 class TaggerSettings(Settings):
-    """What to spend time on, and what the ranking is for."""
+    """How much time training and prediction may take, and which labels should be first."""
 
     quality: Quality = param(
         default="balanced",
-        help='What to spend time on. "fast" is three linear label trees, calibrated; "balanced" a '
-        '`Blend` of three trees and neighbours; "best" a `Blend` of five trees and more '
-        "neighbours. Up to 1,000 labels each has one tree, of one level: one-vs-rest.",
+        help='Accuracy against time and size. "fast" is three linear label trees, calibrated; '
+        '"balanced" a `Blend` of three trees and neighbours; "best" a `Blend` of five trees and '
+        "more neighbours. Up to 1,000 labels each has one tree, of one level: one-vs-rest.",
     )
     objective: Objective = param(default="precision", help=OBJECTIVE_HELP)
     budget: float | str | None = param(

@@ -154,7 +154,7 @@ def _grow_levels(
     nodes = np.zeros(1, dtype=np.int64)  # node of each set
     parents, of_label = [np.array([-1])], [np.array([-1])]
     n_nodes, level = 1, 0
-    with phase("tree", len(labels), "labels") as advance:
+    with phase("grouping labels", len(labels), "labels") as advance:
         while len(nodes):
             level += 1
             small = (sets.sizes <= limit) | (level == depth)
@@ -190,7 +190,7 @@ def _joint(tree: Tree, V: Matrix, copies: int, n_jobs: int) -> Tree:
         return S
 
     n_near = min(copies, len(clusters) - 1)
-    with phase("labels in further clusters"):
+    with phase("putting labels into further groups"):
         near, cosine = topk_blocks(closeness, len(own), len(clusters), n_near, n_jobs)
     label, place = np.nonzero((cosine > 0) & (cosine >= _CLOSE * to_own[:, None]))
     parents = np.append(parent, clusters[near[label, place]])

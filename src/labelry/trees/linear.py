@@ -269,7 +269,7 @@ def grow_trees(
         depths = [first] + [depth or 2] * (settings.n_trees - 1)
     V = None
     if isinstance(tree, str) and tree == "centroids":
-        with phase("label centroids"):
+        with phase("averaging the rows of each label"):
             V = rows.sum_blocks(_centroids)
             V = V if further is None else V + further
         rows.require(
@@ -285,7 +285,7 @@ def grow_trees(
         for own_depth, own in zip(depths, rng.spawn(len(depths)), strict=True)
     ]
     found = stream(_one_tree, tasks, at_once)  # progress inside of a thread is not shown
-    trees = list(found if at_once == 1 else counted(found, "trees", len(tasks), "trees"))
+    trees = list(found if at_once == 1 else counted(found, "grouping labels", len(tasks), "trees"))
     if len(trees) == 1:
         return trees[0], np.zeros(1, dtype=np.int32)
     return side_by_side(trees), np.arange(1, len(trees) + 1, dtype=np.int32)

@@ -128,7 +128,7 @@ def train_linear(
         return pack_chunk(*_join_entries([*stay, *new]), rows.n_features)
 
     parts: list[_Part] = []
-    with phase("training nodes", len(trained), "nodes") as advance:
+    with phase("training classifiers", len(trained), "nodes") as advance:
         for part in trainer.train(trained, seeds, rows.n_jobs):
             bias[part.children] = share[part.children] * part.bias
             parts.append(part)

@@ -80,7 +80,7 @@ def train_tree_loss(
     if start is not None:
         learner.weights.data[:] = start.data
         best = Descent(start, 0, -np.inf if score is None else score(start))
-    with phase("tree loss", max_epochs, "epochs") as advance:
+    with phase("training the tree", max_epochs, "epochs") as advance:
         for epoch in range(1, max_epochs + 1):
             averaged = learner.epoch(rng)
             advance(1)
@@ -174,7 +174,7 @@ class NodeTrainer:
         seeds = rng.integers(1, 2**31, size=len(nodes))
         tasks = ((int(node), int(seed), rows_of) for node, seed in zip(nodes, seeds, strict=True))
         done = stream(self._train, tasks, self.n_jobs)
-        return counted(done, "training nodes", len(nodes), "nodes")
+        return counted(done, "training classifiers", len(nodes), "nodes")
 
     def _train(self, node: int, seed: int, rows_of: csr_array) -> tuple[int, I32, I32]:
         rows = _indices(rows_of, 0 if self.all_rows else node)
