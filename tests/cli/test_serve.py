@@ -423,16 +423,18 @@ def test_more_connections_than_files_were_allowed(model: Path) -> None:
 
 @pytest.fixture
 def failure(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
     """What the command says when it ends with exit code 2."""
+    for stream in ("stdout", "stderr"):  # a command replaces them
+        monkeypatch.setattr(sys, stream, getattr(sys, stream))
 
     def run(*arguments: object) -> str:
         monkeypatch.setattr(sys, "argv", ["labelry", "serve", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 2
-        said = capsys.readouterr()
+        said = capfd.readouterr()
         assert said.out == ""
         return said.err
 
