@@ -450,10 +450,10 @@ def test_bad_model_and_port(failure: Callable[..., str], model: Path, tmp_path: 
         said = failure(model, "--port", port)
         why = f"labelry: cannot listen on 127.0.0.1 port {port}: Address already in use"
         assert said.splitlines()[-1] == why
-    assert "the host is empty" in failure(model, "--host", "")
+    assert "--host must not be empty" in failure(model, "--host", "")
     assert "cannot listen on no.such.host" in failure(model, "--host", "no.such.host.invalid")
     assert "timeout must be positive" in failure(model, "--timeout", 0)
-    assert "max_connections must be at most" in failure(model, "--max-connections", 1 << 40)
+    assert "--max-connections must be at most" in failure(model, "--max-connections", 1 << 40)
 
 
 def test_bad_keys(
