@@ -241,7 +241,7 @@ def test_interrupted_demo_says_that_the_tagger_is_saved(folder: Path) -> None:
     pytest.importorskip("simple_icd_10_cm")
     process = start(folder, "demo", "--quality", "balanced", stdout=subprocess.PIPE)
     assert process.stdout is not None
-    while "On phrases that it has not seen" not in process.stdout.readline():
+    while "On the test documents" not in process.stdout.readline():
         assert process.poll() is None
     assert "labelry: interrupted; the tagger is in icd10.labelry\n" in interrupted(process)
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]

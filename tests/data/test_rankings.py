@@ -27,7 +27,7 @@ def test_jsonl() -> None:
     ]
     assert rows[0]["scores"] == [0.9, 0.5, 1e-9]
     assert np.float32(rows[1]["scores"][0]) == pytest.approx(1 / 3, rel=1e-6)
-    noted = lines(IDS, SCORES, np.array([True, True, False])).splitlines()
+    noted = lines(IDS, SCORES, known=np.array([True, True, False])).splitlines()
     assert [json.loads(line) for line in noted[:2]] == rows[:2]
     assert json.loads(noted[2]) == {"labels": [], "scores": [], "note": "no known word"}
 

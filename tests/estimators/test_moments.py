@@ -39,9 +39,11 @@ def planted(n: int, seed: int = 0) -> tuple[csr_array, csr_array, np.ndarray]:
 def test_topics_are_found_and_predict(model: Moments) -> None:
     labels, scores = model.predict_topk(["kitten", "boat", "xyzzy"], k=4)
     assert labels[:2, 0].tolist() == ["pets", "boats"]
-    assert_allclose(scores.sum(axis=1), 1, rtol=1e-4)  # all four labels
-    # A document without known words has the overall shares.
-    assert_allclose(scores[2, :2], 0.4, atol=0.05)
+    assert_allclose(scores[:2].sum(axis=1), 1, rtol=1e-4)  # all four labels
+    # Rows without features have the overall shares; documents without known words get no labels.
+    nothing = model.text_features_.transform(["xyzzy"])
+    assert_allclose(model.predict_topk(nothing, k=2)[1], 0.4, atol=0.05)
+    assert np.isneginf(scores[2]).all()
     assert model.predict(["the cat and the kitten"]) == [["pets"]]
 
 

@@ -131,6 +131,9 @@ def _show_examples(tagger: Tagger, data: Classification) -> None:
             mark = "*" if label in truth else " "
             title = data.titles[label][:_WIDTH]
             console.print(Text(f" {mark} {probability:6.1%}  {label:8} {title}"))
+        if not found:
+            console.print("   no known word")
+            continue
         best = found[0][0]
         words = tagger.explain(texts[row], best, n=_SHOWN).supporting
         said = ", ".join(f"{word} {value:+.2f}" for word, value in words)

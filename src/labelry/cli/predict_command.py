@@ -18,6 +18,7 @@ from labelry.cli import options
 from labelry.cli.model_commands import Model, load_model, output
 from labelry.cli.options import kept_if_interrupted, progress_shown, say, stoppable
 from labelry.cli.reading import Reading, reads_data
+from labelry.cli.streams import check_output_open
 
 if TYPE_CHECKING:
     from labelry.data import Dataset
@@ -94,6 +95,8 @@ def predict(
     from labelry.progress import phase
 
     form = form or ("csv" if out is not None and out.suffix == ".csv" else "jsonl")
+    if out is None:
+        check_output_open()  # before the work, not after
     # One thread per block: reading, predicting and formatting of several blocks overlap.
     ranker = load_model(model, jobs=1)
     n_best = k or (_K if threshold is None else _MOST_LABELS)
