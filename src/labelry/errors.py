@@ -51,7 +51,7 @@ class MemoryBudgetError(LabelryError, MemoryError):
 
 
 def did_you_mean(word: object, known: Collection[object]) -> str:
-    """Return the end of an error message: the name that is most like a word, or nothing.
+    """Return the end of an error message, which suggests the most similar name, or "".
 
     >>> did_you_mean("tittle", ["title", "body"]), did_you_mean("x", ["title"])
     ("; did you mean 'title'?", '')

@@ -125,7 +125,7 @@ def phase(name: str, total: int | None = None, unit: str = "steps") -> Iterator[
 
 
 def counted(items: Iterable[T], name: str, total: int, unit: str) -> Iterator[T]:
-    """Yield the items as a phase that counts them."""
+    """Yield the items, and show how many of `total` are done."""
     with phase(name, total, unit) as advance:
         for item in items:
             advance(1)

@@ -28,7 +28,7 @@ from labelry.cli.streams import check_output_open
 from labelry.cli.system_flags import SystemCommand, as_flags, flag_of
 from labelry.errors import DataError, LabelryError, MemoryBudgetError, ModelError, ParameterError
 
-# What Python and the system's linker say where a limit of the process is reached.
+# Parts of the errors of Python and of the system's linker at a limit of the process.
 _LIMITED = ("can't start new thread", "failed to map segment", "cannot allocate memory")
 _LEAST_ADDRESSES, _ADDRESSES_OF_A_THREAD = 1 << 30, 1 << 27  # bytes; tried, with two threads
 _MORE_MEMORY = "; give it more memory, or raise the limits of the process (ulimit -v, ulimit -u)"

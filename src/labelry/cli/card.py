@@ -25,7 +25,7 @@ def _option(help: str, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class CardFlags:
-    """What a model says of itself to people; each field is an option of the command line."""
+    """The description of a model for people; each field is an option of the command line."""
 
     title: Annotated[str | None, _option("Title of the model, on the page of a server.")] = None
     description: Annotated[str | None, _option("What the model is for.")] = None
@@ -77,7 +77,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _lines(example: str) -> list[str]:
-    """Return the lines of a file with this name, or else the text itself."""
+    """Return the lines of the file if the text names one; otherwise return the text itself."""
     path = Path(example)
     if len(example) > 255 or not path.is_file():
         return [example]

@@ -46,7 +46,7 @@ own_process = False  # whether this process runs one command and nothing else; s
 
 
 class CheckedCommand(typer.core.TyperCommand):
-    """A command that refuses values of options that nothing could be done with."""
+    """A command that refuses absurd values of its options, such as nan or an empty name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
@@ -102,7 +102,7 @@ def progress_shown(quiet: bool) -> Iterator[None]:
 
 
 class _Spoken(logging.Formatter):
-    """Log lines in the words of the command line; names show their control characters."""
+    """Format log lines: parameters become flags, and control characters of names are shown."""
 
     def format(self, record: logging.LogRecord) -> str:
         from labelry.cli.system_flags import as_flags
@@ -191,7 +191,7 @@ def warnings_told() -> Iterator[None]:
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Print one line; control characters of names in it are shown."""
+    """Print one line, and show the control characters of names in it."""
     typer.echo(visible(text), err=err)
 
 

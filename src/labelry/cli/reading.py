@@ -133,7 +133,7 @@ class Reading:
 
     @staticmethod
     def _for(model: LabelRanker | None) -> dict[str, Any]:
-        """Return further arguments for a file that a model is to predict: it is read as it was."""
+        """Return arguments for a file that a model labels: it is read as the training file was."""
         if model is None:
             return {}
         width = None if model.text_features_ is not None else model.n_features_in_

@@ -11,7 +11,7 @@ from labelry.progress import visible
 
 
 def open_streams() -> None:
-    """Make the standard streams of a process fit for a command.
+    """Prepare the standard streams of a process for a command.
 
     Standard error takes what it can and drops the rest, so that no work ends for lack of a reader
     of messages. Standard output is UTF-8 unless it is a terminal, and raises an error if it is
@@ -55,7 +55,7 @@ class _Messages(io.FileIO):
 
 
 class _Terminal(io.TextIOBase):
-    """A terminal that is given data, whose lines end only where they should."""
+    """A terminal that shows the control characters of data instead of obeying them."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -12,7 +12,7 @@ from labelry.data.cells import bad
 from labelry.errors import DataError, did_you_mean
 from labelry.storage.about import Source
 
-# The usual names, the likeliest first, in lower case; a title comes before the text.
+# The usual names in lower case, the likeliest first. A title comes before the text.
 _TITLES = ("title", "headline", "subject", "heading")
 _TEXTS = ("text", "content", "body", "description", "abstract", "document", "message", "question")
 _LABELS = ("labels", "tags", "label", "tag", "categories", "category", "topics", "topic", "classes")
@@ -34,7 +34,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns that are asked for.
+    """The columns that the caller asks for.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Wanted:
     def found_in(
         self, header: Sequence[str], path: str | Path, line: int | None, *, optional: bool
     ) -> tuple[tuple[str, ...], str | None]:
-        """Return the columns of the text, and that of the labels, out of those that there are.
+        """Return the columns of the text, and the column of the labels, from those of the file.
 
         `optional`: there need be no labels, if no column was named for them.
         """
@@ -88,7 +88,7 @@ class Wanted:
         return text, label
 
     def kept_of(self, header: Sequence[str], path: str | Path, line: int | None) -> tuple[str, ...]:
-        """Return the columns to keep, out of those that there are."""
+        """Return the columns of the file that are to be kept."""
         if self.keep == "all":
             return tuple(dict.fromkeys(header))
         lacking = next((name for name in self.keep if name not in header), None)

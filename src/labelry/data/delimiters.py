@@ -35,7 +35,7 @@ def find_delimiter(lines: Sequence[str], named: Iterable[str] = ()) -> tuple[int
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
-    """Return the cells of a line that is a row of its own."""
+    """Return the cells of a line that holds a whole row."""
     try:
         return next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), [])
     except csv.Error:  # of a line break within quotes

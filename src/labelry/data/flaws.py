@@ -1,4 +1,4 @@
-"""What is probably wrong with labelled rows, in one line each, with a count and an example."""
+"""Warnings about labelled rows: one line for each flaw, with a count and an example."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _unsplit(dataset: Dataset, names: Sequence[str]) -> str | None:
 
 
 def _alike(names: Sequence[str], rows: np.ndarray) -> str | None:
-    """Find labels that are probably one: their spelling differs in what people type differently."""
+    """Find labels that are probably one, by `spelling_key`."""
     keys = [_BETWEEN.sub("", name).lower() for name in names]
     keys = [key[:-1] if len(key) > 3 and key.endswith("s") else key for key in keys]
     counts = Counter(keys)

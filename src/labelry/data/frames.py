@@ -120,7 +120,7 @@ def _has_text(values: Any) -> bool:
 
 
 def _texts(where: str, values: Any) -> list[str]:
-    """Return a column of texts as a list; a ValueError names the first entry that is none."""
+    """Return a column of texts as a list; a ValueError names the first entry that is no text."""
     values = values if isinstance(values, list) else values.tolist()
     _refuse_others(where, values, (str,), "texts")
     return values

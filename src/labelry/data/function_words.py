@@ -42,7 +42,7 @@ def without_function_words(feature: Any) -> Any:
 
 
 def added_up(listed: Iterable[tuple[Any, float]]) -> tuple[_Listed, _Listed]:
-    """Return features without function words, what they add summed: those above 0, those below.
+    """Return features without function words, with their summed values: first those above 0.
 
     The strongest come first.
     """

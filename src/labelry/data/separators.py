@@ -44,7 +44,7 @@ def find_separator(cells: Iterable[str]) -> str | None:
 
 
 def _pays(separator: str, whole: Sequence[str], n_cells: int) -> bool:
-    """Return whether splitting distinct cells makes labels of them."""
+    """Return whether the parts of the split cells look like labels."""
     if separator == "|" and n_cells < _FEW:
         return True
     found = [split_cell(cell, separator) for cell in whole]

@@ -113,7 +113,7 @@ def read_line(stream: io.BufferedReader, path: str | Path, number: int | None = 
     return line
 
 
-# Pipes whose first bytes were looked at: these are in the buffer, and nowhere else.
+# Pipes whose first bytes were read ahead: only the buffer of the pipe still has them.
 _looked_into: dict[object, io.BufferedReader] = {}
 
 

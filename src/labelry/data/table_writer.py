@@ -68,7 +68,7 @@ def write_table(
             stream.write(b"\n")
 
 
-# Rows, and for each format a function that makes a row a line.
+# Writing: each format has a function that turns a row into a line.
 
 
 def _checked_rows(dataset: Dataset, path: str | Path, format: str) -> Iterator[Row]:
@@ -109,7 +109,7 @@ def _csv_line(delimiter: str, separator: str | None, _: int, text: str, names: l
 
 
 def csv_cell(text: str, delimiter: str = ",") -> str:
-    """Give a cell as RFC 4180 has it: in quotes where it needs them."""
+    """Return a cell in the form of RFC 4180: it is quoted if it needs quotes."""
     # csv.writer leaves a lone carriage return unquoted in some versions of Python.
     if re.search(f'[{delimiter}"\r\n]', text):
         return '"' + text.replace('"', '""') + '"'

@@ -50,7 +50,7 @@ LABEL_WORD = re.compile(rf"(?<![^{SPACE}]){LABEL_PREFIX}([^{SPACE}]*)(?:[{SPACE}
 T = TypeVar("T")
 Row = tuple[str, list[str], list[str]]  # text, labels, kept cells
 Cells = tuple[int, Sequence[Any]]  # the line of a row, and its values of the chosen columns
-# From a header, and its line, to the columns to read.
+# A function that takes a header and its line number, and returns the columns to read.
 Choose = Callable[[Sequence[str], int | None], tuple[str, ...]]
 
 
@@ -89,15 +89,15 @@ def read_table_blocks(
         Column of the text, or several, which are joined by line breaks. By default the usual names
         are looked for: a title, and a text, content, body, description, ...
     label_column
-        By default the first of labels, tags, label, categories, ... there is. The empty string
-        reads texts without labels.
+        By default the file is searched for the usual names: labels, tags, label, categories, ...
+        With the empty string texts are read without labels.
     label_separator
         Stands between the labels of a cell. None: a cell is one label. "json": a cell is a list of
         labels in brackets. "auto": found in the first rows.
     label_role : str
         What errors call the column of the labels.
     like : Source, optional
-        Another file for the same model, which says what is not said here.
+        How another file was read for the same model. It fills in what the caller leaves open.
     keep
         Columns whose cells are kept as texts, or "all". Lines of text have one, "text".
 
@@ -230,7 +230,7 @@ def _cell(value: Any) -> str:
 
 
 def read_ahead(items: Iterator[T], most: int = _AHEAD) -> tuple[list[T], Iterator[T]]:
-    """Return the first items, and an iterator of all; an error comes where it would have come."""
+    """Return the first items, and an iterator over all. An error is raised at its own item."""
     head: list[T] = []
     error: DataError | None = None
     try:
@@ -270,7 +270,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-# Reading, a generator of rows for each format.
+# Reading: each format has a generator of rows.
 
 
 def _jsonl_cells(path: str | Path, choose: Choose) -> Iterator[Cells]:
@@ -319,7 +319,7 @@ def _csv_cells(
 def _csv_records(
     path: str | Path, tabs: bool, named: Sequence[str]
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line of each record, and its cells; that of Excel left out."""
+    """Yield each record: the number of its first line, and its cells. A line `sep=` is left out."""
     # The limit is the process's own: it is only ever raised, so that long documents can be read.
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_CELL))
     head, lines = read_ahead(read_lines(path), 100)

@@ -106,7 +106,7 @@ class Paths(NamedTuple):
 
 
 class TreeViolations:
-    """Violations among the siblings on the path to a true label, of one slack (section 3.2)."""
+    """Violations among the siblings on a path to a true label, with one slack (section 3.2)."""
 
     def __init__(self, Y: csr_array, paths: Paths, *, n_jobs: int = 1) -> None:
         self._Y, self._paths, self._n_jobs = Y, paths, n_jobs

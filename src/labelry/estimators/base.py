@@ -278,7 +278,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return P@1: how often the best label is right (accuracy, if Y is a class vector).
 
-        It warns if most rows have only labels that the model does not know.
+        It warns if the model knows no label of most rows.
         """
         trained = self._trained()
         labels, classes = encode_labels(y), trained.classes
@@ -298,7 +298,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator, Settings):
         return float(np.average(hits, weights=weights))
 
     def known_words(self, X: Any, ids: Ints | None = None) -> NDArray[np.bool_]:
-        """Return for each document whether the model knows a word of it; others get no labels.
+        """Return for each document whether the model knows one of its words; others get no labels.
 
         Rows of features always count as known.
 

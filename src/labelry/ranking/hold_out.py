@@ -94,7 +94,7 @@ def folds(n_rows: int, n_folds: int, rng: Rng, *, groups: Ints | None = None) ->
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Rows that a model is fitted without."""
+    """Rows that are held out from a fit."""
 
     groups: I32  # (n_rows,) number of one row of the group; -1 for rows that are not held out
     chosen: NDArray[np.intp]  # (n_unseen,) numbers of the first rows of each group

@@ -33,7 +33,7 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 class VectorLists(NamedTuple):
-    """Lists of similar points, an inverted file that holds the vectors themselves.
+    """An inverted file: points are stored in lists of similar points, vectors included.
 
     Jégou, Douze, Schmid: Product quantization for nearest neighbor search, 2011, section IV.
     """

@@ -28,7 +28,7 @@ _LEAST_SHARE = 0.2  # share of a group's labels that have a word which may name 
 def dense_groups(
     points: F32, U: F32, counts: Ints, names: Sequence[str]
 ) -> tuple[NDArray[np.uint8], list[str]]:
-    """Return the group of each label, and a word or two that name each group, or "".
+    """Return the group of each label, and for each group the word or two that name it, or "".
 
     A group is a hill of the density of the `points` in the unit square. At most `MOST_GROUPS`
     hills become groups: those with many labels, similar vectors `U`, and a word that few others
@@ -55,7 +55,7 @@ def dense_groups(
 
 
 def _hills(points: F32) -> tuple[I64, NDArray[np.bool_]]:
-    """Return for each point the hill of the density on which it lies, and whether it is high up.
+    """Return for each point the hill of density on which it lies, and whether it is near the top.
 
     From each cell of a grid one climbs to the densest of the cells around it until there is none
     that is denser: cells with the same summit are one hill.
@@ -86,7 +86,7 @@ def _membership(hill: I64, n_hills: int) -> csr_array:
 
 
 def _characteristic_words(hill: I64, size: I64, names: Sequence[str]) -> tuple[F64, list[str]]:
-    """Return for each hill how much its most characteristic word says, and that word.
+    """Return for each hill its most characteristic word, and how characteristic that word is.
 
     A word, or two in a row, says p log(p / q), where p is the share of the labels of the hill that
     have it and q the share of the others: what it adds to the divergence of Kullback and Leibler. A

@@ -41,7 +41,7 @@ def encoded(found: LabelMap, counts: Ints) -> bytes:
 
 
 def map_canvas(found: LabelMap, counts: Ints, order: I64) -> list[Element]:
-    """Return the elements of a map of the first labels of `order`, which are numbered so."""
+    """Return the elements of a map of the first labels of `order`, numbered in that order."""
     order = order[:MOST_DRAWN]
     rank = np.full(len(found.points) + 1, -1, dtype=np.int32)  # the last is that of no leader
     rank[order] = np.arange(len(order))

@@ -180,7 +180,7 @@ def map_of_labels(subject: Subject) -> list[Content]:
 
 
 def _by_frequency(subject: Subject) -> I64:
-    """Return the labels of the model, the most frequent first; the page numbers them so."""
+    """Return the labels of the model in the order of the page: the most frequent first."""
     return np.argsort(-np.asarray(subject.model.label_counts_), kind="stable")
 
 
@@ -372,7 +372,7 @@ SECTIONS: Sections = (
     (("calibration", "Calibration", calibration), ("by-k", "Accuracy against k", by_cutoff)),
     (("by-frequency", "Accuracy by label frequency", by_frequency),),
 )
-# These are folded at the end of the page.
+# These sections are folded at the end of the page.
 FOLDED: Sections = (
     (("accuracy", "All measures", accuracy),),
     (

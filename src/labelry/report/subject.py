@@ -16,7 +16,7 @@ from labelry.report.shown_labels import ShownLabels
 
 
 class LeftOut(Exception):
-    """Raised with the reason why a section is left out."""
+    """The reason why a section is left out."""
 
 
 class Subject(NamedTuple):
@@ -41,7 +41,7 @@ class Subject(NamedTuple):
 
 
 def of_100(share: float) -> str:
-    """Return a share as a number of 100; `share` is in percent.
+    """Return a share in words, such as "54 of 100"; `share` is in percent.
 
     >>> [of_100(share) for share in (0, 0.2, 54.4, 99.7, 100)]
     ['0 of 100', 'fewer than 1 of 100', '54 of 100', 'more than 99 of 100', '100 of 100']
@@ -52,7 +52,7 @@ def of_100(share: float) -> str:
 
 
 def counted(n: int, what: str) -> str:
-    """Return a number of things.
+    """Return a number and the noun that it counts, such as "3 labels".
 
     >>> counted(1, "label"), counted(1200, "label")
     ('1 label', '1,200 labels')

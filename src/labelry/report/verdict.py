@@ -1,4 +1,4 @@
-"""What a report says in short: how good the model is, and what would make it better."""
+"""The beginning of a report: how good the model is, and what would make it better."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HIGH = 90  # percent of right first labels from which longer training is not re
 
 
 class Advice(NamedTuple):
-    """What may be done next, and the command that does it."""
+    """A recommendation, and the command that follows it."""
 
     text: list[Content]
     command: str | None = None
@@ -123,7 +123,7 @@ def next_steps(subject: Subject) -> list[Content]:
 
 
 def _wrong_file(subject: Subject) -> Iterator[Advice]:
-    """Tell of labels that the model does not know: a wrong separator, or new labels."""
+    """Warn of labels that the model does not know: the separator is wrong, or they are new."""
     truth, n_known = subject.ranked.truth, subject.names.n_known
     unseen = truth.Y.indices[truth.Y.indices >= n_known]
     share = 100 * len(unseen) / max(1, truth.Y.nnz)
@@ -145,7 +145,7 @@ def _wrong_file(subject: Subject) -> Iterator[Advice]:
 
 
 def _unsplit(subject: Subject) -> Iterator[Advice]:
-    """Tell of labels that look like several ones in one."""
+    """Warn of labels that look like several labels joined."""
     names = subject.names.names[: subject.names.n_known]
     for sign in (";", "|", ","):
         holding = [name for name in names if sign in name]
@@ -160,7 +160,7 @@ def _unsplit(subject: Subject) -> Iterator[Advice]:
 
 
 def _alike(subject: Subject) -> Iterator[Advice]:
-    """Tell of labels whose names differ only by case, blanks, hyphens, or a plural."""
+    """Warn of labels whose names differ only by case, blanks, hyphens, or a plural."""
     groups = defaultdict(list)
     for label, name in enumerate(subject.names.names[: subject.names.n_known]):
         key = re.sub(r"[\s_-]+", "", name).casefold()
@@ -210,7 +210,7 @@ def _f1(columns: np.ndarray) -> np.ndarray:
 
 
 def _rare_labels(subject: Subject) -> Iterator[Advice]:
-    """Tell how well rare labels are found."""
+    """Say how well rare labels are found."""
     found = subject.measures.by_frequency
     tail, head = found["tail"]["R@5"], max(found["torso"]["R@5"], found["head"]["R@5"])
     if not tail + _TAIL_GAP < head:
@@ -229,7 +229,7 @@ def _rare_labels(subject: Subject) -> Iterator[Advice]:
 
 
 def _confused_pair(subject: Subject) -> Iterator[Advice]:
-    """Name two labels that are taken for each other."""
+    """Name two labels that the model confuses in both directions."""
     names = subject.names
     for pair in confusions(subject.ranked.truth, names.n_known, 50):
         if min(pair.rows, pair.back) >= _MUTUAL:
@@ -284,7 +284,7 @@ def _rounded(value: float) -> str:
     return "none" if math.isnan(value) else f"{value:.0f}"
 
 
-# In the order of the page: first what is wrong, then what is quick, then what is work.
+# The order of the page: errors first, then quick changes, then work.
 _ADVISERS = (
     _wrong_file,
     _unsplit,

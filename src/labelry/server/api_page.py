@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-# Requests that the forms begin with, by path and name; others are empty.
+# First contents of the forms, by path and name. Other fields begin empty.
 _TRIED = {
     ("/v1/labels", "limit"): "3",
     ("/v1/labels/{label_id}/similar", "label_id"): "0",
@@ -107,7 +107,7 @@ _HEAD = """<!doctype html>
 
 
 def api_page(openapi: dict[str, Any]) -> str:
-    """Return the page; it works without JavaScript, but for the forms."""
+    """Return the page. Only its forms need JavaScript."""
     operations = [
         (path, method.upper(), operation)
         for path, methods in openapi["paths"].items()

@@ -107,7 +107,7 @@ class Gate:
 
 
 def _note_access(scope: Scope, status: int, seconds: float) -> None:
-    """Write who asked for what; not the query and the body, which may hold texts of people."""
+    """Write who requested what. The query and the body may hold private texts."""
     client = (scope["client"] or ("-",))[0]
     path = scope["raw_path"].decode("ascii", "backslashreplace")[:_MOST_SHOWN]
     access.info("%s %s %s %d %.1f ms", client, scope["method"], path, status, 1e3 * seconds)

@@ -111,7 +111,7 @@ class Served:
         return self.model.topk_ids(rows, k)
 
     def known_words(self, rows: Inputs, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return for each row whether the model knows a word of it; `ids` are its best labels."""
+        """Return for each row whether the model knows a word of it, given its best labels."""
         return self.model.known_words(rows, ids)
 
     def topk_among(

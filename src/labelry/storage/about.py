@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Card:
-    """What a model says of itself to people: on the page of the server, in `labelry inspect`.
+    """The description of a model for people: the page of the server and `labelry inspect` show it.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ _NORMAL = np.finfo(np.float32).tiny  # smaller scores have fewer digits
 
 
 class ForestModel(NamedTuple):
-    """One or more trees in one: searches begin at the roots."""
+    """Store one or more trees in one array; searches begin at their roots."""
 
     first_child: I32
     label: I32
